@@ -43,9 +43,10 @@ class WireError(ValueError):
 class Field:
     """One key of a map.
 
-    `type` is one of: `uint` (0..2^63-1), `mask` (64 bits), `number` (finite, not negative), `str`, `bool`, `time` (ms since
-    1970 UTC), `counts` (map name -> uint), `words` (map name -> str), `strs` (array of str), `map` or `array` (of the table
-    named in `of`). `public` marks the data contract of the product guide; the rest are optional facts of the same version.
+    `type` is one of: `uint` (0..2^63-1), `mask` (64 bits), `number` (finite, not negative), `str`, `bool`, `time` (ms
+    since 1970 UTC), `counts` (map name -> uint), `words` (map name -> str), `strs` (array of str), `map` or `array` (of
+    the table named in `of`). `public` marks the data contract of the product guide; the rest are optional facts of the
+    same version.
     """
 
     key: str
@@ -72,9 +73,7 @@ BATCH: Tuple[Field, ...] = (
     _f("boot_id", "str", "random id of this boot (a hash of the kernel's)"),
     _f("boot_at", "uint", "instant of this boot", "ms since 1970 UTC"),
     _f("last_shutdown", "str", "clean, unclean or unknown: was a shutdown notice written before this boot?"),
-    _f(
-        "last_alive", "uint", "newest instant that the boot before this one left on disk", "ms since 1970 UTC"
-    ),
+    _f("last_alive", "uint", "newest instant that the boot before this one left on disk", "ms since 1970 UTC"),
     _f("sync", "map", "the newest receipt's server time and the boot-time clock when it came", of="SYNC"),
     _f("hw_id", "str", "salted hash of the machine's hardware identity"),
     _f("driver_version", "str", "version of the NVIDIA driver"),
