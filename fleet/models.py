@@ -1,0 +1,125 @@
+"""Tables of an org's schema: its clusters and nodes, the inbox of facts, and what the fold made of them.
+
+Facts (the inbox) are append-only. Node hours and live state are derived: deleting them and running `manage.py refold`
+gives the same rows again.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils import timezone
+
+
+class Cluster(models.Model):
+    """A named group of nodes, as the agents report it."""
+
+    name = models.CharField(max_length=256, unique=True)
+    is_simulated = models.BooleanField(default=False, help_text="Every agent of it said so; shown wherever it appears.")
+    created_at = models.DateTimeField(default=timezone.now)
+    removed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Node(models.Model):
+    """A machine with GPUs. Its identity is the hardware (`hw_id`), or its name where the agent can't tell."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
+    identity = models.CharField(
+        max_length=300, help_text="`hw:` and the hardware's hash, or `name:` and the node's name."
+    )
+    name = models.CharField(max_length=256)
+    first_seen_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "identity"], name="fleet_node_identity")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class NodeLive(models.Model):
+    """The fold's own place for a node: where it stands, and what must be folded again. Its row lock is the claim.
+
+    `state` is the closing state after the newest item (zstd of the canonical bytes). `dirty_hour` is the earliest hour
+    (hours since 1970 UTC) that late facts reached; empty when none waits.
+    """
+
+    node = models.OneToOneField(Node, on_delete=models.CASCADE, primary_key=True, related_name="live")
+    state = models.BinaryField(null=True)
+    dirty_hour = models.IntegerField(null=True, blank=True)
+    last_sample_at = models.DateTimeField(null=True)
+    last_received_at = models.DateTimeField(null=True)
+    agent_version = models.CharField(max_length=256, blank=True)
+    dropped_total = models.BigIntegerField(default=0, help_text="Batches that the agent had to evict, as it counts.")
+    batches = models.BigIntegerField(default=0)
+    summary = models.JSONField(default=dict, help_text="What the page shows of the node now; a function of `state`.")
+
+    def __str__(self) -> str:
+        return f"live state of node {self.node_id}"
+
+
+class NodeHour(models.Model):
+    """One node, one hour: the verdict table, the strips of all its subjects and their rollup, compressed by us.
+
+    `hour` counts hours since 1970 UTC. `body` is zstd of `HourRow.to_bytes()`, `closing` zstd of the state after the
+    hour's last item. A row is final when later evidence (in hour `closed_by`) has closed its last stretch.
+    """
+
+    pk = models.CompositePrimaryKey("node_id", "hour")
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="hours")
+    hour = models.IntegerField()
+    body = models.BinaryField()
+    closing = models.BinaryField()
+    digest = models.BinaryField(max_length=32, help_text="SHA-256 over the hour's items, in their order.")
+    rules = models.CharField(max_length=40)
+    is_final = models.BooleanField(default=False)
+    closed_by = models.IntegerField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["hour"], name="fleet_nodehour_hour")]
+
+    def __str__(self) -> str:
+        return f"node {self.node_id}, hour {self.hour}"
+
+
+class Inbox(models.Model):
+    """One row per uploaded batch: the exact bytes and when they came. Partitioned by week of `sample_day`.
+
+    The table is made by SQL in the migration; the same bytes meet the same row for ever by (sample_day, sha256).
+    """
+
+    pk = models.CompositePrimaryKey("sample_day", "sha256")
+    sample_day = models.DateField(help_text="UTC day of the first ts: a function of the bytes alone.")
+    sha256 = models.BinaryField(max_length=32, help_text="SHA-256 of the MessagePack bytes.")
+    body = models.BinaryField(help_text="The gzip member as received.")
+    cluster = models.TextField()
+    node = models.TextField()
+    hw_id = models.TextField(null=True)
+    agent_id = models.TextField(null=True)
+    seq = models.BigIntegerField(null=True)
+    boot_id = models.TextField(null=True)
+    received_at = models.DateTimeField()
+    key_id = models.BigIntegerField(null=True)
+    signature = models.BinaryField(null=True)
+    dropped_total = models.BigIntegerField(null=True)
+    has_suspect_clock = models.BooleanField(default=False)
+    is_seq_conflict = models.BooleanField(default=False)
+    folded_at = models.DateTimeField(null=True)
+    attempts = models.SmallIntegerField(default=0)
+    error = models.TextField(null=True)
+    node_ref = models.BigIntegerField(null=True, help_text="The Node that it was folded for.")
+    first_hour = models.IntegerField(null=True, help_text="Hours that its items were placed in.")
+    last_hour = models.IntegerField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = "fleet_inbox"
+
+    def __str__(self) -> str:
+        return f"batch {bytes(self.sha256).hex()[:12]} of {self.node}"

@@ -1,0 +1,68 @@
+"""The inbox's partitions: one a week, made ahead; absurd days share one.
+
+A partition is made as a plain table and attached, so that ingest is never stopped behind a long reader. There is no
+default partition: it would have to be scanned at each attach.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+
+from django.db import OperationalError, ProgrammingError, connection, transaction
+
+EPOCH = date(1970, 1, 1)
+# Days outside are absurd (a dead clock battery, a forged batch): they are kept as unknown time under the epoch's day.
+FIRST_DAY = date(2025, 1, 1)
+LAST_DAY = date(2035, 12, 30)  # the Sunday of the last week
+WEEKS_AHEAD = 3
+WEEKS_BACK = 1
+
+
+def sample_day(ts_ms: int) -> date:
+    """The partition day of a batch: the UTC day of its first `ts`, or 1970-01-01 where that is absurd."""
+    if not 0 <= ts_ms < 253_402_300_800_000:  # year 10000
+        return EPOCH
+    day = EPOCH + timedelta(days=ts_ms // 86_400_000)
+    return day if FIRST_DAY <= day <= LAST_DAY else EPOCH
+
+
+def week_of(day: date) -> date:
+    """The Monday of the week that `day` lies in."""
+    return day - timedelta(days=day.weekday())
+
+
+def ensure_partition(day: date) -> bool:
+    """Make the partition of `day` in the current org if there is none. True if it was made.
+
+    Safe to call from several processes at once: whoever comes second finds it made.
+    """
+    if day == EPOCH:
+        name, low, high = "fleet_inbox_unknown_time", EPOCH, FIRST_DAY - timedelta(days=FIRST_DAY.weekday())
+    else:
+        monday = week_of(day)
+        name, low, high = f"fleet_inbox_{monday:%Y%m%d}", monday, monday + timedelta(days=7)
+    with connection.cursor() as cursor:
+        cursor.execute("select to_regclass(%s) is not null", [f"{connection.schema_name}.{name}"])
+        if cursor.fetchone()[0]:
+            return False
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("set local lock_timeout = '5s'")
+            cursor.execute(f"create table {name} (like fleet_inbox including all)")
+            cursor.execute(
+                f"alter table {name} add constraint {name}_range check (sample_day >= %s and sample_day < %s)",
+                [low, high],
+            )
+            cursor.execute(f"alter table fleet_inbox attach partition {name} for values from (%s) to (%s)", [low, high])
+            cursor.execute(f"alter table {name} drop constraint {name}_range")
+    except (ProgrammingError, OperationalError) as error:
+        if "already exists" in str(error):
+            return False
+        raise
+    return True
+
+
+def ensure_partitions(now: datetime) -> int:
+    """Make the partitions that uploads around `now` need. The number made."""
+    days = [now.date() + timedelta(weeks=week) for week in range(-WEEKS_BACK, WEEKS_AHEAD + 1)]
+    return sum(ensure_partition(day) for day in [EPOCH, *days])

@@ -1,0 +1,1 @@
+"""Settings, URLs, the Celery app and health: composes the apps, holds no domain code."""

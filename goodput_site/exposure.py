@@ -1,0 +1,97 @@
+"""Who may reach this server: one setting, never guessed from a request (architecture 8)."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+from django.core.exceptions import ImproperlyConfigured
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+DEFAULT_SECRETS = ("devtoken", "devpassword", "devsecret")
+# A header that only a proxy adds: behind one, "local" would be open to whoever reaches the proxy.
+FORWARDING = (
+    "HTTP_FORWARDED",
+    "HTTP_VIA",
+    "HTTP_X_FORWARDED_FOR",
+    "HTTP_X_FORWARDED_HOST",
+    "HTTP_X_FORWARDED_PROTO",
+    "HTTP_X_FORWARDED_PORT",
+    "HTTP_X_FORWARDED_SERVER",
+    "HTTP_X_REAL_IP",
+)
+
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class Exposure(Enum):
+    """`local`: loopback only, org `local` stands open. `lan`: keys and login. `public`: as lan, and HTTPS."""
+
+    LOCAL = "local"
+    LAN = "lan"
+    PUBLIC = "public"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the org `local` may be read and written without a key."""
+        return self is Exposure.LOCAL
+
+
+def own_hosts(public_url: str) -> list[str]:
+    """The Host values that this server answers to: loopback, this machine's addresses and name, the public URL."""
+    hosts = [*LOOPBACK, socket.gethostname()]
+    for addresses in psutil.net_if_addrs().values():
+        for address in addresses:
+            if address.family == socket.AF_INET:
+                hosts.append(address.address)
+            elif address.family == socket.AF_INET6:
+                hosts.append(f"[{address.address.split('%')[0]}]")
+    name = urlsplit(public_url).hostname
+    if name:
+        hosts.append(name)
+    return sorted(set(hosts))
+
+
+def refuse_default_secrets(exposure: Exposure, *secrets: str) -> None:
+    """Raise ImproperlyConfigured when a published default secret would protect anything but loopback."""
+    if exposure.is_open:
+        return
+    if any(default in secret for secret in secrets for default in DEFAULT_SECRETS):
+        raise ImproperlyConfigured(
+            f"GOODPUT_EXPOSE={exposure.value} with a default secret. Set GOODPUT_SECRET_KEY and the database password "
+            "to values of your own, or use `./goodput up --lan`, which makes them."
+        )
+
+
+def host_of(environ: dict[str, Any]) -> str:
+    """The Host header without its port, lower case; IPv6 keeps its brackets."""
+    host: str = environ.get("HTTP_HOST", "").lower()
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0]
+
+
+def local_guard(app: Wsgi, hosts: Iterable[str]) -> Wsgi:
+    """`app` behind a check that a request of the local mode really is local: own Host, no forwarding header.
+
+    Anything else gets 421, whatever its path, so that neither DNS rebinding nor a forgotten proxy opens the org.
+    """
+    allowed = {host.lower() for host in hosts}
+    body = (
+        b'{"type":"about:blank","title":"Misdirected Request","status":421,"code":"not_local",'
+        b'"detail":"This server is in local mode and answers only direct requests to its own address. '
+        b'To serve others, start it with --lan or --public."}'
+    )
+
+    def guarded(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if host_of(environ) not in allowed or any(name in environ for name in FORWARDING):
+            headers = [("Content-Type", "application/problem+json"), ("Content-Length", str(len(body)))]
+            start_response("421 Misdirected Request", headers)
+            return [body]
+        return app(environ, start_response)
+
+    return guarded

@@ -1,0 +1,206 @@
+"""Django's settings, read from the environment. Every variable is described in docs/settings.md (a test compares)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import environ
+from csp.constants import NONE, SELF
+
+from goodput_site.exposure import Exposure, own_hosts, refuse_default_secrets
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = environ.Env()
+
+# Exposure: who may reach this server, and what stands open to them (architecture 8). Never guessed from a request.
+GOODPUT_EXPOSE = Exposure(env.str("GOODPUT_EXPOSE", "local"))
+GOODPUT_PUBLIC_URL = env.str("GOODPUT_PUBLIC_URL", "").rstrip("/")
+GOODPUT_PORT = env.int("GOODPUT_PORT", 8080)
+GOODPUT_VAR = Path(env.str("GOODPUT_VAR", str(BASE_DIR / "var")))
+GOODPUT_DEFAULT_ORG = env.str("GOODPUT_DEFAULT_ORG", "local")
+GOODPUT_FOLD_CHUNK = env.int("GOODPUT_FOLD_CHUNK", 300)  # batches per transaction of the worker
+GOODPUT_KEY_CACHE_SECONDS = min(30, env.int("GOODPUT_KEY_CACHE_SECONDS", 15))
+
+DATABASE_URL = env.str("DATABASE_URL", "postgresql://goodput:devpassword@127.0.0.1:5432/goodput")
+REDIS_URL = env.str("REDIS_URL", "redis://127.0.0.1:6379/0")
+SECRET_KEY = env.str("GOODPUT_SECRET_KEY", "devsecret-of-the-local-mode-only")
+refuse_default_secrets(GOODPUT_EXPOSE, SECRET_KEY, DATABASE_URL)
+
+DEBUG = False
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+ALLOWED_HOSTS = own_hosts(GOODPUT_PUBLIC_URL)
+CSRF_TRUSTED_ORIGINS = [GOODPUT_PUBLIC_URL] if GOODPUT_PUBLIC_URL else []
+USE_X_FORWARDED_HOST = False
+
+# Tenancy: an org is a schema. The two lists share no app, so a forgotten org is an error and never another org's rows.
+SHARED_APPS = [
+    "django_tenants",
+    "orgs",
+    "goodput_site",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    "django_htmx",
+    "csp",
+]
+TENANT_APPS = ["fleet"]
+INSTALLED_APPS = [*SHARED_APPS, *TENANT_APPS]
+TENANT_MODEL = "orgs.Org"
+DATABASE_ROUTERS = ["django_tenants.routers.TenantSyncRouter"]
+AUTH_USER_MODEL = "orgs.User"
+
+DATABASES = {
+    "default": {
+        **environ.Env.db_url_config(DATABASE_URL, engine="django_tenants.postgresql_backend"),
+        "CONN_MAX_AGE": 60,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {"connect_timeout": 5, "application_name": "goodput"},
+    }
+}
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "orgs.middleware.OrgMiddleware",
+]
+ROOT_URLCONF = "goodput_site.urls"
+WSGI_APPLICATION = "goodput_site.wsgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "goodput_site.context.site",
+            ],
+        },
+    }
+]
+
+STATIC_URL = "/static/"
+STATIC_ROOT = GOODPUT_VAR / "static"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.ManifestStaticFilesStorage"},
+}
+
+# People
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "home"
+PASSWORD_RESET_TIMEOUT = 3 * 24 * 3600  # a one-time link lives three days
+EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+DEFAULT_FROM_EMAIL = env.str("GOODPUT_FROM_EMAIL", "goodput@localhost")
+
+# Cookies: first-party, persistent, Lax, so that an iPhone home-screen app stays signed in.
+SESSION_COOKIE_AGE = 30 * 24 * 3600
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = GOODPUT_EXPOSE is Exposure.PUBLIC
+CSRF_COOKIE_SECURE = GOODPUT_EXPOSE is Exposure.PUBLIC
+CSRF_COOKIE_HTTPONLY = True
+
+# Headers. One strict policy; only /admin/ may ever have its own.
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+if GOODPUT_EXPOSE is Exposure.PUBLIC:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_HSTS_SECONDS = 365 * 24 * 3600
+    SECURE_SSL_REDIRECT = urlsplit(GOODPUT_PUBLIC_URL).scheme == "https"
+    SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "manifest-src": [SELF],
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+    }
+}
+
+# API
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["orgs.authentication.KeyOrSessionAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "goodput_site.problems.exception_handler",
+    "DEFAULT_PAGINATION_CLASS": "goodput_site.pagination.CursorPages",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Goodput",
+    "DESCRIPTION": "Whether GPU hardware could run at spec, slot by slot.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/v1",
+    "SERVE_INCLUDE_SCHEMA": False,
+}
+
+# Work in the background. The inbox is the queue, so a lost message loses nothing (docs/adr/0004).
+CELERY_BROKER_URL = REDIS_URL
+CELERY_RESULT_BACKEND = None
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = False
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 120}
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULE = {
+    "fold-what-waits": {"task": "fleet.tasks.sweep", "schedule": 2.0, "options": {"expires": 10}},
+    "close-silent-nodes": {"task": "fleet.tasks.close_silence", "schedule": 60.0, "options": {"expires": 60}},
+    "make-partitions": {"task": "fleet.tasks.make_partitions", "schedule": 3600.0, "options": {"expires": 3600}},
+}
+
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        "KEY_FUNCTION": "django_tenants.cache.make_key",
+    }
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": env.str("GOODPUT_LOG_LEVEL", "INFO")},
+    "loggers": {"django.server": {"level": "WARNING"}},
+}

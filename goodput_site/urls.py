@@ -1,0 +1,19 @@
+"""Every route. A test walks them and asks for an outsider's answer to each."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import include, path
+
+from goodput_site import health
+
+urlpatterns = [
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
+    path("", include("orgs.urls")),
+    path("v1/", include("fleet.api_urls")),
+    path("o/<slug:org_slug>/", include("fleet.urls")),
+    path("admin/", admin.site.urls),
+]
+
+handler404 = "goodput_site.problems.not_found"

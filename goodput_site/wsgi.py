@@ -1,0 +1,52 @@
+"""The WSGI application: pages and API through Django's middleware, `POST /v1/batches` past it.
+
+Middleware halves the rate of ingest and gives it nothing: a batch has no session, no form and no page. So it goes to a
+second handler that has none, chosen by path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "goodput_site.settings")
+
+import django
+from django.conf import settings
+from django.core.handlers.wsgi import WSGIHandler
+
+from goodput_site.exposure import Exposure, local_guard
+
+INGEST_PATH = "/v1/batches"
+
+
+class IngestHandler(WSGIHandler):
+    """A WSGI handler without middleware."""
+
+    def load_middleware(self, is_async: bool = False) -> None:
+        """Build the handler with an empty chain, whatever the settings say."""
+        chain, settings.MIDDLEWARE = settings.MIDDLEWARE, []
+        try:
+            super().load_middleware(is_async)
+        finally:
+            settings.MIDDLEWARE = chain
+
+
+def build() -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
+    """The application for this process, behind the local guard when the server is in local mode."""
+    django.setup(set_prefix=False)
+    pages, ingest = WSGIHandler(), IngestHandler()
+
+    def dispatch(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        # GET lists batches' evidence like any other page of the API; only the upload takes the short way.
+        if environ.get("PATH_INFO") == INGEST_PATH and environ.get("REQUEST_METHOD") == "POST":
+            return ingest(environ, start_response)
+        return pages(environ, start_response)
+
+    if settings.GOODPUT_EXPOSE is Exposure.LOCAL:
+        return local_guard(dispatch, settings.ALLOWED_HOSTS)
+    return dispatch
+
+
+application = build()

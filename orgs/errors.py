@@ -1,0 +1,43 @@
+"""The errors of people and organisations, told once, at the edge.
+
+OrgError
+├── KeyRefused        401 invalid_key, expired_key, revoked_key, org_suspended; 403 missing_scope, other_cluster
+├── NoSuchOrg         404 no_such_org: it does not exist, or it is not yours (one answer for both)
+└── OrgInvalid        422 invalid_slug, slug_taken, …
+"""
+
+from __future__ import annotations
+
+
+class OrgError(Exception):
+    """Base of every error that this app raises on purpose."""
+
+    code = "org_error"
+    status = 500
+
+    def __init__(self, detail: str, code: str | None = None, status: int | None = None):
+        super().__init__(detail)
+        self.detail = detail
+        self.code = code or self.code
+        self.status = status or self.status
+
+
+class KeyRefused(OrgError):
+    """This key does not open this door."""
+
+    code = "invalid_key"
+    status = 401
+
+
+class NoSuchOrg(OrgError):
+    """There is no such org for this person."""
+
+    code = "no_such_org"
+    status = 404
+
+
+class OrgInvalid(OrgError):
+    """An org cannot be made or changed like this."""
+
+    code = "invalid_org"
+    status = 422

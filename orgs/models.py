@@ -1,0 +1,165 @@
+"""Tables of the public schema: people, orgs, memberships, keys, the audit trail."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
+from django.contrib.auth.models import PermissionsMixin
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models.functions import Lower
+from django.utils import timezone
+from django_tenants.models import TenantMixin
+
+
+class UserManager(BaseUserManager["User"]):
+    """Users are found by e-mail address, whatever its case."""
+
+    def create_user(self, email: str, password: str | None = None, **more: Any) -> User:
+        """A saved user; without a password only a one-time link lets them in."""
+        user = self.model(email=self.normalize_email(email).strip(), **more)
+        user.set_password(password)
+        user.full_clean(exclude=["password"])
+        user.save(using=self._db)
+        return user
+
+    def create_superuser(self, email: str, password: str | None = None, **more: Any) -> User:
+        """A user who may do everything in `/admin/` and `/provider/`."""
+        return self.create_user(email, password, is_staff=True, is_superuser=True, **more)
+
+    def get_by_natural_key(self, username: str | None) -> User:
+        """The user with this address."""
+        return self.get(email__iexact=(username or "").strip())
+
+
+class User(AbstractBaseUser, PermissionsMixin):
+    """A person, known by their e-mail address. `is_staff` marks the provider's own people."""
+
+    email = models.EmailField(max_length=254, unique=True)
+    name = models.CharField(max_length=120, blank=True)
+    is_staff = models.BooleanField(default=False, help_text="Provider staff: may enter /admin/ and /provider/.")
+    is_active = models.BooleanField(default=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    USERNAME_FIELD = "email"
+    REQUIRED_FIELDS: ClassVar[list[str]] = []
+    objects: ClassVar[UserManager] = UserManager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(Lower("email"), name="orgs_user_email_unique")]
+
+    def __str__(self) -> str:
+        return self.email
+
+
+class Org(TenantMixin):
+    """A customer of the provider, one PostgreSQL schema. Made by `services.create_org`, never by `save()` alone.
+
+    The schema is named after a never-reused id: a reused name would silently adopt the old tables.
+    """
+
+    class Status(models.TextChoices):
+        ACTIVE = "active"
+        SUSPENDED = "suspended"
+
+    slug = models.SlugField(max_length=40, unique=True)
+    name = models.CharField(max_length=120)
+    status = models.CharField(max_length=10, choices=Status, default=Status.ACTIVE)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    auto_create_schema = False  # saving an old row must never create and migrate a dropped schema
+    auto_drop_schema = False
+
+    class Meta:
+        ordering = ["slug"]
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class OrgTombstone(models.Model):
+    """What is left of a deleted org: its id and names, so that neither is taken for another's."""
+
+    org_id = models.BigIntegerField(unique=True)
+    slug = models.CharField(max_length=40)
+    name = models.CharField(max_length=120)
+    deleted_at = models.DateTimeField(default=timezone.now)
+
+    def __str__(self) -> str:
+        return f"{self.slug} (deleted)"
+
+
+class Membership(models.Model):
+    """A person's role in an org."""
+
+    class Role(models.TextChoices):
+        OWNER = "owner"
+        ADMIN = "admin"
+        FINANCE = "finance"
+        VIEWER = "viewer"
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    org = models.ForeignKey(Org, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=10, choices=Role, default=Role.VIEWER)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "org"], name="orgs_membership_once")]
+
+    def __str__(self) -> str:
+        return f"{self.user} is {self.role} of {self.org}"
+
+
+class ApiKey(models.Model):
+    """A key of an org: its prefix may be shown, of its secret only the SHA-256 is kept.
+
+    A literal such as `devtoken` can be a key too; it has no prefix of its own and is shown by its first characters.
+    """
+
+    class Scope(models.TextChoices):
+        INGEST = "ingest"
+        READ = "read"
+
+    org = models.ForeignKey(Org, on_delete=models.CASCADE, related_name="keys")
+    name = models.CharField(max_length=120)
+    prefix = models.CharField(max_length=16)
+    secret_hash = models.BinaryField(max_length=32, unique=True)
+    scopes = ArrayField(models.CharField(max_length=16, choices=Scope))
+    cluster = models.CharField(max_length=256, blank=True, help_text="If set, the key is good for this cluster only.")
+    created_at = models.DateTimeField(default=timezone.now)
+    created_by = models.CharField(max_length=254, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    last_used_address = models.GenericIPAddressField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.prefix}… ({self.name})"
+
+
+class AuditEntry(models.Model):
+    """Who did what, when, from where. Append-only: the database refuses UPDATE and DELETE.
+
+    Names are copied, not referenced, so that an entry outlives the person and the org.
+    """
+
+    at = models.DateTimeField(default=timezone.now, db_index=True)
+    org_id = models.BigIntegerField(null=True, db_index=True)
+    org_slug = models.CharField(max_length=40, blank=True)
+    actor = models.CharField(max_length=254, help_text="E-mail address, key prefix, or `system`.")
+    action = models.CharField(max_length=64)
+    target = models.CharField(max_length=256, blank=True)
+    before = models.JSONField(null=True)
+    after = models.JSONField(null=True)
+    address = models.GenericIPAddressField(null=True)
+
+    class Meta:
+        ordering = ["-at", "-id"]
+        verbose_name_plural = "audit entries"
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M:%S} {self.actor} {self.action} {self.target}"

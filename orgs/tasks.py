@@ -1,0 +1,42 @@
+"""`@org_task`: a Celery task that takes the id of an org and runs inside it. No org, no run."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from celery import shared_task
+from django_tenants.utils import schema_context, tenant_context
+
+from orgs.models import Org
+
+P = ParamSpec("P")
+R = TypeVar("R")
+log = logging.getLogger(__name__)
+
+
+def in_org(run: Callable[Concatenate[Org, P], R]) -> Callable[Concatenate[int, P], R | None]:
+    """`run(org, …)` as a function of the org's id; a missing or suspended org is logged and dropped."""
+
+    @functools.wraps(run)
+    def opened(org_id: int, *args: P.args, **kwargs: P.kwargs) -> R | None:
+        with schema_context("public"):
+            org = Org.objects.filter(pk=org_id).first()
+        if org is None or org.status != Org.Status.ACTIVE:
+            log.warning("%s: org %s is %s; not run", run.__name__, org_id, "missing" if org is None else org.status)
+            return None
+        with tenant_context(org):
+            return run(org, *args, **kwargs)
+
+    return opened
+
+
+def org_task(**options: Any) -> Callable[[Callable[Concatenate[Org, P], R]], Any]:
+    """Decorator: a Celery task whose first argument is an org's id and whose body gets the Org, inside its schema."""
+
+    def wrap(run: Callable[Concatenate[Org, P], R]) -> Any:
+        return shared_task(**options)(in_org(run))
+
+    return wrap

@@ -1,0 +1,16 @@
+"""Routes of people: the way in, out and around."""
+
+from __future__ import annotations
+
+from django.contrib.auth import views as auth
+from django.urls import path
+
+from orgs import views
+
+urlpatterns = [
+    path("", views.home, name="home"),
+    path("login/", auth.LoginView.as_view(template_name="orgs/login.html"), name="login"),
+    path("logout/", auth.LogoutView.as_view(), name="logout"),
+    path("login/link/<str:uid>/<str:token>/", views.one_time_link, name="one_time_link"),
+    path("password/", views.change_password, name="password_change"),
+]
