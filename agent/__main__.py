@@ -1,0 +1,20 @@
+"""`python -m agent`: the command line. The NVML child is told apart first and loads nothing it does not need."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """The exit code of the command named by `sys.argv`."""
+    if sys.argv[1:2] == ["_nvml"]:
+        from agent.collect.nvml_child import serve
+
+        return serve()
+    from agent.cli import main as command
+
+    return command(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

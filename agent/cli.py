@@ -1,0 +1,115 @@
+"""The command line: `goodput-agent run | once | status | doctor | release | …`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from typing import Any, Optional, Sequence
+
+from agent import __version__, config
+from agent.errors import AgentError, ConfigError
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """The exit code: 0 done, 1 failed, 2 usage, 77 permissions, 78 configuration."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    os.umask(0o077)
+    try:
+        settings = config.load(vars(arguments))
+        logging.basicConfig(
+            level=settings.log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
+        )
+        result: int = arguments.action(arguments, settings)
+        return result
+    except AgentError as error:
+        print(f"goodput-agent: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="goodput-agent", description="Reads GPU hardware facts and delivers them to a Goodput server."
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, action: Any, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        config.add_options(sub)
+        sub.set_defaults(action=action)
+        return sub
+
+    command("run", _run, "Sample every 15 s and upload about once a minute until stopped.")
+    once = command("once", _once, "Take one sample and send it.")
+    once.add_argument("--dry-run", action="store_true", help="print the batch as JSON and send nothing")
+    command("status", _status, "Print what the outbox holds, as JSON.")
+    command("doctor", _doctor, "Check driver, kernel log, InfiniBand, clock, endpoint, key and outbox.")
+    release = command("release", _release, "Ask the running agent to let go of the driver, for a GPU reset.")
+    release.add_argument("--for", dest="seconds", default="120s", help="how long, such as 120s (default)")
+    command("version", _version, "Print the version.")
+    return parser
+
+
+def _run(_arguments: argparse.Namespace, settings: config.Settings) -> int:
+    from agent.build_nodes import build
+    from agent.control import Control
+    from agent.runner import Runner
+
+    nodes, lock = build(settings)
+    control = Control(settings.state_dir)
+    runner = Runner(nodes, nodes[0].clock, lambda: control.poll(runner.release))
+    runner.install_signals()
+    try:
+        runner.run()
+    finally:
+        lock.close()
+    return 0
+
+
+def _once(arguments: argparse.Namespace, settings: config.Settings) -> int:
+    from agent.build_nodes import build
+    from agent.once import print_batch, send_now
+
+    if arguments.dry_run:
+        return print_batch(settings)
+    nodes, lock = build(settings)
+    try:
+        return send_now(nodes)
+    finally:
+        lock.close()
+
+
+def _status(_arguments: argparse.Namespace, settings: config.Settings) -> int:
+    from agent.control import status
+
+    print(json.dumps(status(settings.state_dir), indent=2))
+    return 0
+
+
+def _doctor(_arguments: argparse.Namespace, settings: config.Settings) -> int:
+    from agent.doctor import examine
+
+    return examine(settings)
+
+
+def _release(arguments: argparse.Namespace, settings: config.Settings) -> int:
+    from agent.control import request_release
+
+    text = arguments.seconds.rstrip("s")
+    if not text.isdigit() or not 0 < int(text) <= 3600:
+        raise ConfigError("--for must be 1s to 3600s")
+    request_release(settings.state_dir, time.time() + int(text))
+    print(f"the agent lets go of the driver for {text} s")
+    return 0
+
+
+def _version(_arguments: argparse.Namespace, _settings: config.Settings) -> int:
+    print(__version__)
+    return 0

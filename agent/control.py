@@ -1,0 +1,83 @@
+"""What other commands say to a running agent and read from it: small files in the state directory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+from agent.errors import AgentError
+
+_RELEASE = "release-until"
+
+
+class Control:
+    """Requests that other processes left in the state directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._release = directory / _RELEASE
+
+    def poll(self, release: Callable[[float], None]) -> None:
+        """Carries out a waiting release request."""
+        try:
+            until = float(self._release.read_text())
+        except (OSError, ValueError):
+            return
+        with contextlib.suppress(OSError):
+            self._release.unlink()
+        seconds = until - time.time()
+        if 0 < seconds <= 3600:
+            release(seconds)
+
+
+def request_release(directory: Path, until: float) -> None:
+    """Asks the running agent to let go of the driver until the instant (seconds since 1970)."""
+    path = directory / _RELEASE
+    try:
+        descriptor = os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise AgentError(f"cannot write {path}: {os.strerror(error.errno or 0)}") from None
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"{until:.3f}\n")
+
+
+def status(directory: Path) -> dict[str, Any]:
+    """Figures of each outbox below a state directory, read without disturbing a running agent."""
+    files = sorted([*directory.glob("outbox.sqlite"), *directory.glob("*/outbox.sqlite")])
+    if not files:
+        raise AgentError(f"there is no outbox in {directory}; did the agent run with this --state-dir?")
+    return {"nodes": [_figures(path) for path in files]}
+
+
+def _figures(path: Path) -> dict[str, Any]:
+    figures: dict[str, Any] = {"outbox": str(path)}
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as db:
+            meta = dict(db.execute("SELECT key, value FROM meta").fetchall())
+            states = dict(db.execute("SELECT state, count(*) FROM batches GROUP BY state").fetchall())
+            oldest = db.execute("SELECT min(made_at) FROM batches WHERE state=0").fetchone()[0]
+            samples, newest = db.execute("SELECT count(*), max(ts) FROM samples").fetchone()
+            notes = db.execute(
+                "SELECT seq, note FROM batches WHERE note!='' ORDER BY changed_at DESC LIMIT 3"
+            ).fetchall()
+    except sqlite3.Error as error:
+        figures["error"] = str(error)
+        return figures
+    figures.update(
+        agent_id=meta.get("agent_id", "").strip('"'),
+        seq=int(meta.get("seq", 0)),
+        delivered=int(meta.get("delivered", 0)),
+        dropped=int(meta.get("dropped", 0)),
+        samples_waiting=samples,
+        newest_waiting_sample=newest,
+        batches_queued=states.get(0, 0),
+        batches_kept=states.get(1, 0),
+        batches_quarantined=states.get(2, 0),
+        oldest_queued_at=oldest,
+        notes=[{"seq": seq, "note": note} for seq, note in notes],
+        bytes=sum(p.stat().st_size for p in path.parent.glob("outbox.sqlite*") if ".damaged" not in p.name),
+    )
+    return figures

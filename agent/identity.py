@@ -1,0 +1,120 @@
+"""Who this installation is: the signing key, the salt for hashed ids, the hardware's identity."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from agent.errors import ConfigError, PermissionProblem
+
+_DMI = Path("/sys/class/dmi/id")
+_DMI_KEYS = ("product_uuid", "product_serial", "board_serial")
+_NO_IDENTITY = {"", "none", "default string", "to be filled by o.e.m.", "not specified", "system serial number", "0"}
+_HW_SALT = b"goodput hw v1\n"  # fixed: the same machine keeps its id when the agent is installed anew
+
+
+def private_dir(path: Path) -> Path:
+    """Makes the state directory, mode 0700. Raises PermissionProblem if it is a link or someone else's."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    info = path.lstat()
+    if not stat.S_ISDIR(info.st_mode):
+        raise PermissionProblem(f"{path} must be a directory, not a link")
+    if info.st_uid != os.geteuid():
+        raise PermissionProblem(f"{path} belongs to another user; chown it or choose another --state-dir")
+    if info.st_mode & 0o077:
+        os.chmod(path, 0o700)
+    return path
+
+
+def safe_file(path: Path) -> None:
+    """Raises PermissionProblem if an existing file in the state directory is a link or has a second name."""
+    with contextlib.suppress(FileNotFoundError):
+        info = path.lstat()
+        if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or info.st_uid != os.geteuid():
+            raise PermissionProblem(f"{path} is a link or belongs to another user; remove it")
+
+
+def read_private(path: Path, most: int = 8192) -> bytes:
+    """A secret file's bytes. Raises PermissionProblem if group or others may read it."""
+    try:
+        descriptor = os.open(str(path), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        info = os.fstat(file.fileno())
+        if stat.S_ISREG(info.st_mode) and info.st_mode & 0o077:
+            raise PermissionProblem(f"{path} can be read by others; run: chmod 600 {path}")
+        return file.read(most)
+
+
+def kept_secret(path: Path, make: Callable[[], bytes]) -> bytes:
+    """The bytes of a 0600 file that is made at first use; never a moment readable by others."""
+    safe_file(path)
+    try:
+        descriptor = os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return read_private(path)
+    data = make()
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return data
+
+
+class Salt:
+    """Hashes ids (serial numbers, GUIDs) with a secret of this installation."""
+
+    def __init__(self, directory: Path) -> None:
+        self._salt = kept_secret(directory / "salt", lambda: secrets.token_bytes(32))
+
+    def hash(self, kind: str, text: str) -> str:
+        """32 hex digits for `text`; equal only on this installation and for this kind."""
+        return hashlib.blake2b(f"{kind}\n{text}".encode(), key=self._salt, digest_size=16).hexdigest()
+
+
+def hardware_id(dmi: Path = _DMI) -> Optional[str]:
+    """Hash of the machine's DMI identity, the same after a new installation; None where the machine tells none."""
+    parts = []
+    for key in _DMI_KEYS:
+        with contextlib.suppress(OSError):
+            value = (dmi / key).read_text().strip()
+            if value.lower() not in _NO_IDENTITY:
+                parts.append(f"{key}={value.lower()}")
+    if not parts:
+        return None
+    return hashlib.sha256(_HW_SALT + "\n".join(parts).encode()).hexdigest()[:32]
+
+
+class Signer:
+    """Signs batches with an Ed25519 key made at first start; without `cryptography` it signs nothing and says so."""
+
+    def __init__(self, directory: Path) -> None:
+        self._key: Any = None
+        self.public_key: Optional[str] = None
+        try:
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        except ImportError:
+            return
+        seed = kept_secret(directory / "signing.key", lambda: secrets.token_bytes(32))
+        if len(seed) != 32:
+            raise ConfigError(f"{directory / 'signing.key'} is damaged; move it away and a new key will be made")
+        self._key = Ed25519PrivateKey.from_private_bytes(seed)
+        self.public_key = base64.b64encode(self._key.public_key().public_bytes_raw()).decode()
+
+    @property
+    def available(self) -> bool:
+        """Whether batches are signed."""
+        return self._key is not None
+
+    def sign(self, message: bytes) -> Optional[str]:
+        """`ed25519:<public key>:<signature>`, both in base64; None without a key."""
+        if self._key is None:
+            return None
+        return f"ed25519:{self.public_key}:{base64.b64encode(self._key.sign(message)).decode()}"

@@ -1,0 +1,128 @@
+"""One node: its collectors, its outbox and its sender, put together."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from typing import Any, Callable, Optional, Sequence
+
+from agent import __version__, wire
+from agent.clock import Clock, Instant
+from agent.collect.base import ERROR, Collector, Reading, build_interval
+from agent.schedule import slot_of, upload_phase
+from agent.sender import Sender
+from agent.store import Store
+
+log = logging.getLogger("goodput.node")
+
+
+class Node:
+    """What one node of a fleet does: `sample` at every slot centre; the sender's thread does the rest."""
+
+    def __init__(
+        self,
+        cluster: str,
+        node_id: str,
+        clock: Clock,
+        collectors: Sequence[Collector],
+        store: Store,
+        sender: Optional[Sender] = None,
+        simulated: bool = False,
+        hw_id: Optional[str] = None,
+        shutdown: str = "unknown",
+        net: Callable[[], dict[str, str]] = dict,
+    ) -> None:
+        self.cluster = cluster
+        self.node_id = node_id
+        self.clock = clock
+        self.collectors = list(collectors)
+        self.store = store
+        self.sender = sender
+        self.version = __version__ + (wire.SIMULATED_SUFFIX if simulated else "")
+        self._hw_id = hw_id
+        self._shutdown = shutdown
+        self._net = net
+        self._driver: Optional[str] = None
+        self._committed: dict[str, str] = {}
+        self._sampled = 0
+        self._slot, self._delay_ms = upload_phase(f"{cluster}/{node_id}")
+        self._thread: Optional[threading.Thread] = None
+        self.durations_ms: dict[str, int] = {}
+        for collector in self.collectors:
+            collector.restore(store.memory(collector.source))
+
+    def read(self, at: Instant) -> list[Reading]:
+        """A reading of every collector; a bug in one is an `error` of that source and hides no other."""
+        readings = []
+        for collector in self.collectors:
+            before = self.clock.now().mono
+            try:
+                reading = collector.collect(at)
+            except Exception:
+                log.exception("collector %s failed", collector.source)
+                reading = Reading(collector.source, ERROR)
+            reading.duration_ms = max(0, self.clock.now().mono - before)
+            self.durations_ms[reading.source] = reading.duration_ms
+            readings.append(reading)
+        return readings
+
+    def head(self, at: Instant, readings: Sequence[Reading]) -> dict[str, Any]:
+        """The batch keys that hold for a sample."""
+        for reading in readings:
+            self._driver = reading.batch.get("driver_version", self._driver)
+        head: dict[str, Any] = {
+            "cluster_id": self.cluster,
+            "node_id": self.node_id,
+            "agent_version": self.version,
+            "boot_id": at.boot_id,
+            "boot_at": at.boot_at,
+            "last_shutdown": self._shutdown,
+        }
+        if self._hw_id:
+            head["hw_id"] = self._hw_id
+        if self._driver:
+            head["driver_version"] = self._driver
+        return head
+
+    def sample(self) -> None:
+        """Takes one sample, commits it, and makes batches when the node's minute is full."""
+        at = self.clock.now()
+        readings = self.read(at)
+        interval = build_interval(at, readings)
+        net = dict(self._net())
+        if self.sender is not None:
+            net["upload"] = self.sender.result
+        interval["net"] = net
+        memory = {r.source: r.memory for r in readings if self._changed(r)}
+        self.store.add_sample(interval, self.head(at, readings), memory)
+        self._committed.update({source: json.dumps(value, sort_keys=True) for source, value in memory.items()})
+        first = self._sampled == 0
+        self._sampled += 1
+        due = slot_of(at.ts) % 4 == self._slot
+        if first or due or (self._sampled % 4 == 0 and self.store.outbox.sample_count() >= 4):
+            self.store.assemble(at.ts)
+            if self.sender is not None:
+                self.sender.wake(0.0 if first else self._delay_ms / 1000)
+
+    def _changed(self, reading: Reading) -> bool:
+        return bool(reading.memory) and self._committed.get(reading.source) != json.dumps(
+            reading.memory, sort_keys=True
+        )
+
+    def start(self) -> None:
+        """Starts the sender's thread."""
+        if self.sender is not None:
+            self._thread = threading.Thread(target=self.sender.run, name=f"sender-{self.node_id}", daemon=True)
+            self._thread.start()
+            self.sender.wake()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Stops sending, makes batches of what waits, closes files and devices."""
+        if self.sender is not None:
+            self.sender.stop()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        for collector in self.collectors:
+            collector.close()
+        self.store.close()

@@ -1,0 +1,404 @@
+"""The outbox: samples and batches on disk until a server has receipted them.
+
+SQLite in WAL mode with `synchronous=FULL`. Every sample is committed as it is taken; batches of up to four are made
+from committed samples; a batch leaves only with a receipt, or as a tombstone when the cap is reached. `seq` counts the
+batches of one incarnation of this file (named by `agent_id`) without gaps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+import threading
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterator, Optional
+
+from agent import failpoints, wire
+from agent.outbox_file import OutboxDamaged, translated
+
+FORMAT = 1
+LIMIT_BYTES = 500_000_000  # with the WAL file: the product guide's promise
+WAL_RESERVE_BYTES = 16 << 20  # the WAL grows beyond its checkpoint size while a transaction runs
+SENT_KEPT_MS = 48 * 3_600_000  # for a server that is restored from a backup
+QUARANTINE_MOST = 500  # batches; older ones become tombstones
+TOMBSTONES_MOST = 50_000
+FIRST_BATCHES = 10  # of a boot, which carry `last_alive`
+
+QUEUED, SENT, QUARANTINED = 0, 1, 2
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE samples (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, ts INTEGER NOT NULL, head TEXT NOT NULL, body BLOB NOT NULL);
+CREATE TABLE batches (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, agent_id TEXT, seq INTEGER, sha256 TEXT NOT NULL, body BLOB NOT NULL,
+    made_at INTEGER NOT NULL, state INTEGER NOT NULL DEFAULT 0, attempts INTEGER NOT NULL DEFAULT 0,
+    changed_at INTEGER NOT NULL DEFAULT 0, note TEXT NOT NULL DEFAULT '');
+CREATE INDEX batches_by_state ON batches (state, attempts, id);
+CREATE TABLE tombstones (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, agent_id TEXT, seq INTEGER, sha256 TEXT NOT NULL, made_at INTEGER NOT NULL,
+    evicted_at INTEGER NOT NULL, why TEXT NOT NULL);
+"""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch as it will be sent: `body` is the gzip member, `sha256` the lower-case hex of the bytes inside it."""
+
+    id: int
+    seq: Optional[int]
+    sha256: str
+    body: bytes
+    made_at: int
+    attempts: int
+
+
+class Outbox:
+    """One outbox file; safe to use from several threads. `volatile` gives a small one in memory, without seq."""
+
+    def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES, volatile: bool = False) -> None:
+        self.path = path
+        self.volatile = volatile
+        self._lock = threading.RLock()
+        self._leased: set[int] = set()
+        self._db = sqlite3.connect(
+            ":memory:" if volatile else str(path), timeout=10, isolation_level=None, check_same_thread=False
+        )
+        try:
+            with translated():
+                self._prepare(limit_bytes)
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _prepare(self, limit_bytes: int) -> None:
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.execute("PRAGMA wal_autocheckpoint=500")
+        self._db.execute("PRAGMA journal_size_limit=2097152")
+        self._db.execute("PRAGMA cache_size=-512")
+        self._db.execute("PRAGMA temp_store=MEMORY")
+        page = int(self._db.execute("PRAGMA page_size").fetchone()[0])
+        self._page = page
+        self.limit_bytes = limit_bytes
+        self._main_limit = max(64 * page, limit_bytes - min(WAL_RESERVE_BYTES, limit_bytes // 4))
+        self._db.execute(f"PRAGMA max_page_count={self._main_limit // page}")
+        version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        if version > FORMAT:
+            raise OutboxDamaged(f"the outbox has format {version}, newer than this agent's {FORMAT}")
+        if version == 0:
+            with self.transaction():
+                for statement in _SCHEMA.split(";\n"):
+                    if statement.strip():
+                        self._db.execute(statement)
+                self._put("agent_id", uuid.uuid4().hex)
+                self._put("seq", 0)
+                self._put("dropped", 0)
+                self._db.execute(f"PRAGMA user_version={FORMAT}")
+        elif self._db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+            raise OutboxDamaged("the outbox fails its integrity check")
+        self.agent_id: str = self.get("agent_id")
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """One durable transaction. Raises OutboxFull or OutboxDamaged; nothing of it stands then."""
+        with self._lock, translated():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    self._db.execute("ROLLBACK")
+                raise
+
+    # -- small facts ---------------------------------------------------------------------------------------------
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A JSON value kept under `key`."""
+        with self._lock, translated():
+            row = self._db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
+        return default if row is None else json.loads(row[0])
+
+    def _put(self, key: str, value: Any) -> None:
+        self._db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, json.dumps(value)))
+
+    def put(self, key: str, value: Any) -> None:
+        """Keeps a JSON value, in a transaction of its own."""
+        with self.transaction():
+            self._put(key, value)
+
+    @property
+    def dropped(self) -> int:
+        """Batches ever evicted without a receipt: the header X-Goodput-Dropped-Batches."""
+        return int(self.get("dropped", 0))
+
+    # -- samples -------------------------------------------------------------------------------------------------
+
+    def add_sample(self, interval: dict[str, Any], head: dict[str, Any], memory: dict[str, Any]) -> None:
+        """Commits one sample, the batch keys that hold for it, and the collectors' memory, in one transaction."""
+        import msgpack
+
+        body = msgpack.packb(interval, use_bin_type=True)
+        ts, boot_id = interval["ts"], head.get("boot_id")
+        failpoints.reach("before_sample_commit")
+        with self.transaction():
+            self._make_room(len(body) + 4 * self._page, ts)
+            alive = self.get("alive")
+            if alive is not None and alive["boot_id"] != boot_id:
+                self._put("boot_before", {"last_alive": alive["ts"], "boot_id": boot_id, "batches": 0})
+            self._put("alive", {"boot_id": boot_id, "ts": ts})
+            for source, value in memory.items():
+                self._put(f"memory.{source}", value)
+            self._db.execute(
+                "INSERT INTO samples (ts, head, body) VALUES (?, ?, ?)",
+                (ts, json.dumps(head, sort_keys=True), body),
+            )
+        failpoints.reach("after_sample_commit")
+
+    def sample_count(self) -> int:
+        """Samples not yet in a batch."""
+        with self._lock, translated():
+            return int(self._db.execute("SELECT count(*) FROM samples").fetchone()[0])
+
+    def assemble(self, now_ms: int) -> int:
+        """Makes batches of all waiting samples, oldest first, at most four each and one boot each; their number."""
+        made = 0
+        while self._assemble_one(now_ms):
+            made += 1
+        return made
+
+    def _assemble_one(self, now_ms: int) -> bool:
+        import msgpack
+
+        with self._lock, translated():
+            rows = self._db.execute(
+                "SELECT id, head, body FROM samples ORDER BY id LIMIT ?", (wire.INTERVALS_PER_BATCH,)
+            ).fetchall()
+        rows = [row for row in rows if row[1] == rows[0][1]]
+        if not rows:
+            return False
+        batch: dict[str, Any] = json.loads(rows[0][1])
+        batch["intervals"] = [msgpack.unpackb(row[2], raw=False) for row in rows]
+        failpoints.reach("before_batch_commit")
+        with self.transaction():
+            self._add_batch_facts(batch)
+            try:
+                body, sha256 = wire.pack(batch)
+            except (wire.WireError, OverflowError, ValueError, TypeError):
+                # a sample that the contract does not allow must not stop those behind it
+                self._put("unencodable", int(self.get("unencodable", 0)) + len(rows))
+                self._db.executemany("DELETE FROM samples WHERE id=?", [(row[0],) for row in rows])
+                return True
+            self._make_room(len(body) + 4 * self._page, now_ms)
+            self._db.execute(
+                "INSERT INTO batches (agent_id, seq, sha256, body, made_at) VALUES (?, ?, ?, ?, ?)",
+                (self.agent_id, batch.get("seq"), sha256, body, now_ms),
+            )
+            self._db.executemany("DELETE FROM samples WHERE id=?", [(row[0],) for row in rows])
+            if "seq" in batch:
+                self._put("seq", batch["seq"])
+        failpoints.reach("after_batch_commit")
+        return True
+
+    def _add_batch_facts(self, batch: dict[str, Any]) -> None:
+        batch["schema_version"] = wire.SCHEMA_VERSION
+        if not self.volatile:  # a seq that no disk remembers could be given twice
+            batch["agent_id"] = self.agent_id
+            batch["seq"] = int(self.get("seq", 0)) + 1
+        sync = self.get("sync")
+        if sync is not None and sync["boot_id"] == batch.get("boot_id"):
+            batch["sync"] = {"received_at": sync["received_at"], "boottime": sync["boottime"]}
+        before = self.get("boot_before")
+        if before is not None and before["boot_id"] == batch.get("boot_id") and before["batches"] < FIRST_BATCHES:
+            batch["last_alive"] = before["last_alive"]
+            before["batches"] += 1
+            self._put("boot_before", before)
+
+    # -- batches -------------------------------------------------------------------------------------------------
+
+    def queued_count(self) -> int:
+        """Batches that wait for a receipt."""
+        with self._lock, translated():
+            return int(self._db.execute("SELECT count(*) FROM batches WHERE state=?", (QUEUED,)).fetchone()[0])
+
+    def lease(self, live_after_ms: int, skip: Optional[set[int]] = None) -> Optional[Batch]:
+        """The next batch to send: the newest if made after `live_after_ms`, else the least tried, oldest first.
+
+        The batch cannot be evicted until `release` or one of the outcomes below is called.
+        """
+        columns = "SELECT id, seq, sha256, body, made_at, attempts FROM batches WHERE state=0"
+        avoid = skip or set()
+        with self._lock, translated():
+            row = self._db.execute(f"{columns} ORDER BY id DESC LIMIT 1").fetchone()
+            if row is None:
+                return None
+            if row[4] < live_after_ms or row[5] > 0 or row[0] in avoid:
+                rows = self._db.execute(f"{columns} ORDER BY attempts, id LIMIT ?", (len(avoid) + 1,))
+                row = next((r for r in rows if r[0] not in avoid), None)
+                if row is None:
+                    return None
+            self._leased.add(row[0])
+        return Batch(*row)
+
+    def release(self, batch: Batch, now_ms: int, note: str = "", count: bool = True) -> None:
+        """Puts a batch back after a failed attempt. `count` makes those not yet tried go before it."""
+        with self._lock:
+            self._leased.discard(batch.id)
+            if count:
+                with self.transaction():
+                    self._db.execute(
+                        "UPDATE batches SET attempts=attempts+1, changed_at=?, note=? WHERE id=?",
+                        (now_ms, note[:200], batch.id),
+                    )
+
+    def delivered(self, batch: Batch, now_ms: int, sync: Optional[dict[str, Any]]) -> None:
+        """Ends a batch that was receipted; the body stays for 48 h in case that the server goes back in time."""
+        failpoints.reach("before_receipt_commit")
+        with self.transaction():
+            self._db.execute("UPDATE batches SET state=?, changed_at=?, note='' WHERE id=?", (SENT, now_ms, batch.id))
+            if sync is not None:
+                self._put("sync", sync)
+            self._put("delivered", int(self.get("delivered", 0)) + 1)
+            self._db.execute("DELETE FROM batches WHERE state=? AND changed_at<?", (SENT, now_ms - SENT_KEPT_MS))
+        self._leased.discard(batch.id)
+        failpoints.reach("after_receipt_commit")
+
+    def quarantine(self, batch: Batch, now_ms: int, why: str) -> None:
+        """Sets a batch aside that the server will never take; the oldest beyond the cap become tombstones."""
+        with self.transaction():
+            self._db.execute(
+                "UPDATE batches SET state=?, changed_at=?, note=? WHERE id=?",
+                (QUARANTINED, now_ms, why[:200], batch.id),
+            )
+            rows = self._db.execute(
+                "SELECT id FROM batches WHERE state=? ORDER BY id DESC LIMIT -1 OFFSET ?",
+                (QUARANTINED, QUARANTINE_MOST),
+            ).fetchall()
+            for (row_id,) in rows:
+                self._bury(row_id, now_ms, "quarantine is full")
+        self._leased.discard(batch.id)
+
+    def split(self, batch: Batch, now_ms: int) -> bool:
+        """Makes two batches of one that is too large; the first keeps the seq. False if it holds a single sample."""
+        import gzip
+
+        import msgpack
+
+        whole = msgpack.unpackb(gzip.decompress(batch.body), raw=False)
+        intervals = whole["intervals"]
+        if len(intervals) < 2:
+            return False
+        half = len(intervals) // 2
+        with self.transaction():
+            body, sha256 = wire.pack({**whole, "intervals": intervals[:half]})
+            self._db.execute("UPDATE batches SET body=?, sha256=? WHERE id=?", (body, sha256, batch.id))
+            rest = {**whole, "intervals": intervals[half:]}
+            if not self.volatile:
+                rest["agent_id"], rest["seq"] = self.agent_id, int(self.get("seq")) + 1
+                self._put("seq", rest["seq"])
+            body, sha256 = wire.pack(rest)
+            self._db.execute(
+                "INSERT INTO batches (agent_id, seq, sha256, body, made_at) VALUES (?, ?, ?, ?, ?)",
+                (self.agent_id, rest.get("seq"), sha256, body, batch.made_at),
+            )
+        self._leased.discard(batch.id)
+        return True
+
+    def adopt(self, agent_id: str, seq: Optional[int], sha256: str, body: bytes, made_at: int) -> None:
+        """Takes over a batch of another incarnation, byte for byte."""
+        with self.transaction():
+            self._make_room(len(body) + 4 * self._page, made_at)
+            self._db.execute(
+                "INSERT INTO batches (agent_id, seq, sha256, body, made_at) VALUES (?, ?, ?, ?, ?)",
+                (agent_id, seq, sha256, body, made_at),
+            )
+
+    def queued(self) -> Iterator[tuple[str, Optional[int], str, bytes, int]]:
+        """(agent_id, seq, sha256, body, made_at) of every waiting batch whose bytes are whole, oldest first."""
+        import gzip
+
+        last = 0
+        while True:
+            with self._lock, translated():
+                row = self._db.execute(
+                    "SELECT id, agent_id, seq, sha256, body, made_at FROM batches WHERE state=0 AND id>?"
+                    " ORDER BY id LIMIT 1",
+                    (last,),
+                ).fetchone()
+            if row is None:
+                return
+            last = row[0]
+            with contextlib.suppress(OSError, EOFError, ValueError):
+                if hashlib.sha256(gzip.decompress(row[4])).hexdigest() == row[3]:
+                    yield row[1:]
+
+    # -- room ----------------------------------------------------------------------------------------------------
+
+    def used_bytes(self) -> int:
+        """Bytes of the main file in use; freed pages do not count."""
+        with self._lock, translated():
+            pages = self._db.execute("PRAGMA page_count").fetchone()[0]
+            free = self._db.execute("PRAGMA freelist_count").fetchone()[0]
+        return int(pages - free) * self._page
+
+    def _make_room(self, needed: int, now_ms: int) -> None:
+        """Evicts until `needed` bytes fit: kept copies first, then quarantine, then the oldest waiting batches."""
+        while self.used_bytes() + needed > self._main_limit:
+            if not self._evict_one(now_ms):
+                return
+
+    def _evict_one(self, now_ms: int) -> bool:
+        leased = self._leased
+        for state in (SENT, QUARANTINED, QUEUED):
+            rows = self._db.execute(
+                "SELECT id FROM batches WHERE state=? ORDER BY id LIMIT ?", (state, len(leased) + 1)
+            ).fetchall()
+            for (row_id,) in rows:
+                if row_id in leased:
+                    continue
+                if state == SENT:
+                    self._db.execute("DELETE FROM batches WHERE id=?", (row_id,))
+                else:
+                    self._bury(row_id, now_ms, "outbox is full")
+                return True
+        return False
+
+    def _bury(self, row_id: int, now_ms: int, why: str) -> None:
+        """Turns a batch into a tombstone that keeps its seq and hash, and raises the counter of dropped batches."""
+        self._db.execute(
+            "INSERT INTO tombstones (agent_id, seq, sha256, made_at, evicted_at, why)"
+            " SELECT agent_id, seq, sha256, made_at, ?, ? FROM batches WHERE id=?",
+            (now_ms, why, row_id),
+        )
+        self._db.execute("DELETE FROM batches WHERE id=?", (row_id,))
+        self._put("dropped", int(self.get("dropped", 0)) + 1)
+        self._db.execute("DELETE FROM tombstones WHERE id <= (SELECT max(id) FROM tombstones) - ?", (TOMBSTONES_MOST,))
+
+    def counts(self) -> dict[str, int]:
+        """Figures for `status`: samples and batches by state, tombstones, seq, bytes."""
+        with self._lock, translated():
+            by_state = dict(self._db.execute("SELECT state, count(*) FROM batches GROUP BY state").fetchall())
+            tombstones = self._db.execute("SELECT count(*) FROM tombstones").fetchone()[0]
+            samples = self._db.execute("SELECT count(*) FROM samples").fetchone()[0]
+        return {
+            "samples_waiting": samples,
+            "batches_queued": by_state.get(QUEUED, 0),
+            "batches_kept": by_state.get(SENT, 0),
+            "batches_quarantined": by_state.get(QUARANTINED, 0),
+            "tombstones": tombstones,
+            "seq": int(self.get("seq", 0)),
+            "delivered": int(self.get("delivered", 0)),
+            "dropped": self.dropped,
+            "used_bytes": self.used_bytes(),
+            "limit_bytes": self.limit_bytes,
+        }
+
+    def close(self) -> None:
+        """Closes the file; safe to call twice."""
+        with self._lock, contextlib.suppress(sqlite3.Error):
+            self._db.close()

@@ -1,0 +1,99 @@
+"""`run`: samples at slot centres until a signal ends it, whatever the network does."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from typing import Callable, Optional, Sequence
+
+from agent.clock import Clock
+from agent.node import Node
+from agent.schedule import next_centre
+
+log = logging.getLogger("goodput.run")
+
+_LONGEST_WAIT_S = 2.0  # a stepped wall clock, a release request and the watchdog are seen within this
+RELEASE_S = 120.0
+
+
+def notify(message: str) -> None:
+    """Tells systemd (sd_notify) if it listens; silent otherwise."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.connect(address)
+            channel.send(message.encode())
+    except OSError as error:
+        log.debug("systemd could not be told: %s", type(error).__name__)
+
+
+class Runner:
+    """Drives the nodes of this process."""
+
+    def __init__(self, nodes: Sequence[Node], clock: Clock, each_turn: Callable[[], None] = lambda: None) -> None:
+        self._nodes = list(nodes)
+        self._clock = clock
+        self._each_turn = each_turn
+        self._stop = threading.Event()
+        self._release = threading.Event()
+
+    def install_signals(self) -> None:
+        """SIGTERM and SIGINT stop; SIGUSR1 opens a release window of two minutes."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop.set())
+        signal.signal(signal.SIGUSR1, lambda *_: self._release.set())
+
+    def stop(self) -> None:
+        """Ends `run` at its next turn."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Samples until stopped; then lets every node close what it holds."""
+        for node in self._nodes:
+            node.start()
+        notify("READY=1")
+        target = next_centre(self._clock.now().ts)
+        while not self._stop.is_set():
+            now = self._clock.now().ts
+            if target - now > 15_000:  # the wall clock was set back
+                target = next_centre(now)
+            if now >= target:
+                self._sample_all()
+                target = next_centre(self._clock.now().ts)
+                continue
+            self._turn()
+            self._stop.wait(min((target - now) / 1000, _LONGEST_WAIT_S))
+        notify("STOPPING=1")
+        for node in self._nodes:
+            node.stop()
+
+    def _turn(self) -> None:
+        notify("WATCHDOG=1")
+        if self._release.is_set():
+            self._release.clear()
+            self.release(RELEASE_S)
+        self._each_turn()
+
+    def release(self, seconds: float) -> None:
+        """Lets go of the driver for a while, so that a GPU can be reset."""
+        log.warning("the driver is released for %.0f s", seconds)
+        for node in self._nodes:
+            for collector in node.collectors:
+                release: Optional[Callable[[float], None]] = getattr(collector, "release", None)
+                if release is not None:
+                    release(time.monotonic() + seconds)
+
+    def _sample_all(self) -> None:
+        for node in self._nodes:
+            try:
+                node.sample()
+            except Exception:
+                log.exception("a sample of %s was lost", node.node_id)

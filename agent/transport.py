@@ -1,0 +1,198 @@
+"""HTTP to one endpoint: a kept connection, no redirects, capped replies, proxies as the environment says.
+
+`http://` is taken only for private addresses and for names given by hand; certificates are always verified.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import socket
+import time
+from dataclasses import dataclass
+from typing import Mapping, Optional
+from urllib.parse import unquote, urlsplit
+
+from agent.errors import ConfigError
+
+REPLY_MOST_BYTES = 64 * 1024
+CONNECT_TIMEOUT_S = 10.0
+REQUEST_DEADLINE_S = 45.0
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A checked address. `plain` marks http://, which `doctor` warns about."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def plain(self) -> bool:
+        """Whether batches travel unencrypted."""
+        return self.scheme == "http"
+
+    @property
+    def url(self) -> str:
+        """The address as text, without anything secret."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An HTTP answer: header names in lower case, the body cut at 64 kB."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class TransportError(Exception):
+    """No answer: name, connection, TLS or time. The message holds no secret."""
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """The endpoint that a user typed; a bare host gets the path /v1/batches. Raises ConfigError."""
+    parts = urlsplit(text.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"endpoint must be http(s)://HOST[:PORT]/v1/batches, not {text.strip()[:100]!r}")
+    if parts.username or parts.password:
+        raise ConfigError("endpoint must hold no user name or password; put the key into a file (--token-file)")
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError as error:
+        raise ConfigError("endpoint has an impossible port") from error
+    if parts.scheme == "http" and not _http_allowed(parts.hostname):
+        raise ConfigError(
+            f"http:// is taken only for private addresses and host names, not for {parts.hostname}; use https://"
+        )
+    path = parts.path if parts.path not in ("", "/") else "/v1/batches"
+    return Endpoint(parts.scheme, parts.hostname, port, path)
+
+
+def _http_allowed(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return True  # a name given by hand
+    return address.is_private or address.is_loopback or address.is_link_local
+
+
+class Transport:
+    """Sends requests to one endpoint over a kept connection; one thread at a time."""
+
+    def __init__(self, endpoint: Endpoint, deadline_s: float = REQUEST_DEADLINE_S) -> None:
+        self.endpoint = endpoint
+        self._deadline_s = deadline_s
+        self._connection: Optional[http.client.HTTPConnection] = None
+
+    def post(self, body: bytes, headers: Mapping[str, str]) -> Reply:
+        """The answer to one POST. A kept connection that the server closed meanwhile is opened anew, once.
+
+        Raises TransportError when there is no answer.
+        """
+        kept = self._connection is not None
+        try:
+            return self._attempt(body, headers)
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
+            self.close()
+            if not kept:
+                raise TransportError(type(error).__name__) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.close()
+            raise TransportError(_plain(error)) from None
+        try:
+            return self._attempt(body, headers)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.close()
+            raise TransportError(_plain(error)) from None
+
+    def _attempt(self, body: bytes, headers: Mapping[str, str]) -> Reply:
+        until = time.monotonic() + self._deadline_s
+        if self._connection is None:
+            self._connection = self._connect()
+        connection = self._connection
+        target = self.endpoint.path if not getattr(connection, "absolute", False) else self.endpoint.url
+        connection.request("POST", target, body=body, headers=dict(headers))
+        response = connection.getresponse()
+        data = b""
+        while len(data) <= REPLY_MOST_BYTES:
+            if time.monotonic() > until:
+                raise TimeoutError("reply too slow")
+            chunk = response.read1(min(16384, REPLY_MOST_BYTES + 1 - len(data)))
+            if not chunk:
+                break
+            data += chunk
+        names = {name.lower(): value for name, value in response.getheaders()}
+        if len(data) > REPLY_MOST_BYTES or not response.isclosed() or response.will_close:
+            self.close()  # never read on into an endless reply
+        return Reply(response.status, names, data[:REPLY_MOST_BYTES])
+
+    def _connect(self) -> http.client.HTTPConnection:
+        endpoint = self.endpoint
+        proxy = proxy_for(endpoint)
+        if endpoint.scheme == "https":
+            import ssl
+
+            context = ssl.create_default_context()
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            host, port = (proxy[0], proxy[1]) if proxy else (endpoint.host, endpoint.port)
+            secure = http.client.HTTPSConnection(host, port, timeout=CONNECT_TIMEOUT_S, context=context)
+            if proxy:
+                secure.set_tunnel(endpoint.host, endpoint.port, headers=proxy[2])
+            return secure
+        if proxy:
+            plain = http.client.HTTPConnection(proxy[0], proxy[1], timeout=CONNECT_TIMEOUT_S)
+            plain.absolute = True  # type: ignore[attr-defined]
+            return plain
+        return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=CONNECT_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Closes the kept connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def proxy_for(endpoint: Endpoint) -> Optional[tuple[str, int, dict[str, str]]]:
+    """(host, port, headers) of the proxy that https_proxy/http_proxy/no_proxy name for the endpoint, else None."""
+    import os
+
+    names = (f"{endpoint.scheme}_proxy", f"{endpoint.scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY")
+    value = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    if not value or _bypasses(endpoint.host, os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""):
+        return None
+    parts = urlsplit(value if "://" in value else f"http://{value}")
+    if not parts.hostname:
+        return None
+    headers = {}
+    if parts.username:
+        import base64
+
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Proxy-Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+    return parts.hostname, parts.port or 3128, headers
+
+
+def _bypasses(host: str, no_proxy: str) -> bool:
+    with_loopback = host in ("localhost", "127.0.0.1", "::1")
+    for entry in (item.strip().lower().lstrip(".") for item in no_proxy.split(",")):
+        if entry == "*" or (entry and (host.lower() == entry or host.lower().endswith("." + entry))):
+            return True
+    return with_loopback
+
+
+def _plain(error: BaseException) -> str:
+    """A network error in a few words, without what the other side sent."""
+    if isinstance(error, socket.gaierror):
+        return "the host name cannot be resolved"
+    if isinstance(error, (socket.timeout, TimeoutError)):
+        return "no answer in time"
+    if type(error).__name__ == "SSLCertVerificationError":
+        return f"the certificate is refused: {getattr(error, 'verify_message', '') or 'not valid'}"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    return type(error).__name__
