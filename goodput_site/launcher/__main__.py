@@ -1,20 +1,80 @@
-"""`python -m goodput_site.launcher COMMAND`: what ./goodput calls once the virtual environment stands."""
+"""`python -m goodput_site.launcher COMMAND ...`: what ./goodput calls once the virtual environment stands."""
 
+import errno
+import os
 import sys
+from collections.abc import Sequence
 
-from . import throwaway
+from . import checks, look, services
 from .errors import LauncherError
+from .up import up
+from .var import Var
+
+OS_ERRORS = {
+    errno.ENOSPC: ("The disk is full: {0}", "Free some space and try again; nothing is lost."),
+    errno.EDQUOT: ("The disk quota is used up: {0}", "Free some space and try again; nothing is lost."),
+    errno.EACCES: ("This user can't use {0}.", "Run ./goodput as the owner of the folder, or clone to one of yours."),
+    errno.EPERM: ("This user can't use {0}.", "Run ./goodput as the owner of the folder, or clone to one of yours."),
+    errno.EROFS: ("{0} can't be written: it is mounted read-only.", "Set GOODPUT_VAR to a folder that can be."),
+}
 
 
-def main(arguments: list[str]) -> int:
-    if arguments[:2] == ["with-services", "--"]:
-        return throwaway.run(arguments[2:])
-    raise LauncherError("Unknown command.")
+def main(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit status. Raises LauncherError."""
+    command, *rest = arguments
+    match command:
+        case "up":
+            return up(rest)
+        case "down":
+            return look.down()
+        case "status":
+            return look.status()
+        case "logs":
+            return look.logs(rest)
+        case "test":
+            return checks.test(rest)
+        case "check":
+            return checks.check(rest)
+        case "manage":
+            with services.of_installation(Var()) as env:
+                return services.run([sys.executable, "manage.py", *rest], env)
+        case "agent":
+            return services.run([sys.executable, "-m", "agent", *rest], agent_env(Var()))
+        case "bench":
+            return services.run([sys.executable, "-m", "benchmarks", *rest], {})
+        case "with-services":
+            with services.throwaway() as env:
+                return services.run(rest[1:] if rest[:1] == ["--"] else rest, env)
+    raise LauncherError(f"There is no command '{command}'.", "./goodput help lists them.")
+
+
+def agent_env(var: Var) -> dict[str, str]:
+    """Lets `./goodput agent ...` talk to the server that runs here, unless flags or variables say otherwise."""
+    token = var.path / "agent" / "token"
+    env = {}
+    if now := var.running():
+        env["GOODPUT_ENDPOINT"] = f"http://127.0.0.1:{now['port']}/v1/batches"
+    if token.exists():
+        env["GOODPUT_TOKEN_FILE"] = str(token)
+    return {name: value for name, value in env.items() if name not in os.environ}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """`main` for a terminal: an error is a sentence and what to do, never a traceback."""
+    try:
+        return main(arguments)
+    except LauncherError as error:
+        sentence, remedy, status = error.message, error.remedy, error.exit_status
+    except OSError as error:
+        if error.errno not in OS_ERRORS:
+            raise
+        sentence, remedy = OS_ERRORS[error.errno]
+        sentence, status = sentence.format(error.filename or error.strerror), 1
+    except KeyboardInterrupt:
+        return 130
+    print(f"goodput: {sentence}" + (f"\n  {remedy}" if remedy else ""), file=sys.stderr)
+    return status
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except LauncherError as error:
-        print(f"goodput: {error.message}", error.remedy, sep="\n  ", file=sys.stderr)
-        sys.exit(error.exit_status)
+    sys.exit(run(sys.argv[1:]))

@@ -14,10 +14,11 @@ import signal
 import sys
 from pathlib import Path
 
+import psutil
 import psycopg
 
 from .errors import LauncherError
-from .processes import is_same_process, run_as, start_time
+from .processes import run_as
 
 NAME = "goodput"  # of the role and of the database
 SYSTEM_HOME = Path("/var/lib/goodput")  # for root, when the database's account can't enter our own folders
@@ -26,15 +27,17 @@ HBA = "host all all 127.0.0.1/32 scram-sha-256\n"
 
 
 class Postgres:
-    """A cluster under `home`/pg. `prepare()`, then run `command`; `death_signal` is the one that stops it fast."""
+    """A cluster under `home`/pg: `prepare()`, then run `command` with `env` as `account`; `stop_signal` ends it."""
 
-    death_signal = signal.SIGINT  # SIGTERM would wait for the clients to leave
+    name = "pg"
+    stop_signal = signal.SIGINT  # SIGTERM would wait for the clients to leave
 
     def __init__(self, home: Path, port: int, password: str, options: tuple[str, ...] = ()) -> None:
         self.port = port
         self.password = password
         self.options = options
         self.account = account()
+        self.env = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", "GOODPUT_VAR": str(home)}
         self.bin = find_bin()
         self.home = home
         if not self._can_use(home):
@@ -90,8 +93,7 @@ class Postgres:
         return can_connect(self.url) is None
 
     def _run(self, program: str, *arguments: str, statements: str = "") -> None:
-        env = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
-        result = run_as(self.account, [str(self.bin / program), *arguments], said=statements.encode(), env=env)
+        result = run_as(self.account, [str(self.bin / program), *arguments], said=statements.encode(), env=self.env)
         if result.returncode:
             said = result.stdout.decode(errors="replace").strip().splitlines()[-3:]
             raise LauncherError(
@@ -121,8 +123,12 @@ class Postgres:
         """
         lock = self.data / "postmaster.pid"
         with contextlib.suppress(FileNotFoundError, ValueError, IndexError):
-            pid, _, began = lock.read_text().splitlines()[:3]
-            if start_time(int(pid)) is None or not is_same_process(int(pid), float(began)):
+            pid = int(lock.read_text().splitlines()[0])
+            try:
+                ours = str(self.data) in psutil.Process(pid).cmdline()
+            except psutil.Error:
+                ours = False
+            if not ours:
                 lock.unlink()
 
 

@@ -5,6 +5,7 @@ A process is only ever found by the pid and the start time that we wrote down ou
 
 import contextlib
 import ctypes
+import http.client
 import os
 import signal
 import socket
@@ -120,11 +121,58 @@ def is_same_process(pid: int, started: float) -> bool:
     return now is not None and abs(now - started) <= START_TIME_SLACK_SECONDS
 
 
+def end_leftovers(pids: Iterable[int], mark: tuple[str, str]) -> int:
+    """End what a killed supervisor left: members of the groups `pids` that carry our `mark` (an environment variable).
+
+    A pid that another program got since does not carry it. Returns how many there were.
+    """
+    groups = set(pids)
+    left = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if os.getpgid(process.pid) in groups and process.environ().get(mark[0]) == mark[1]:
+                left.append(process)
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGINT)  # the one signal on which every part ends quickly and cleanly
+    for process in psutil.wait_procs(left, timeout=10)[1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, timeout=5)
+    return len(left)
+
+
+def memory_bytes(pid: int) -> int:
+    """What a process and its descendants hold, each shared page counted once where the system tells (Linux)."""
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        parent = psutil.Process(pid)
+        for process in (parent, *parent.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                total += getattr(process.memory_full_info(), "pss", 0) or process.memory_info().rss
+    return total
+
+
 def free_port() -> int:
     """A TCP port of 127.0.0.1 that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def http_status(port: int, path: str) -> int:
+    """The status of a GET to our own web server; 0 when it does not answer within 3 s."""
+    return http_get(port, path)[0]
+
+
+def http_get(port: int, path: str) -> tuple[int, str]:
+    """Status and body of a GET to our own web server; (0, "") when it does not answer within 3 s."""
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=3)
+    with contextlib.closing(link), contextlib.suppress(OSError, http.client.HTTPException):
+        link.request("GET", path)
+        answer = link.getresponse()
+        return answer.status, answer.read().decode(errors="replace")
+    return 0, ""
 
 
 def wait_until(ready: Callable[[], bool], alive: Callable[[], bool], timeout_seconds: float) -> bool:
@@ -137,8 +185,9 @@ def wait_until(ready: Callable[[], bool], alive: Callable[[], bool], timeout_sec
     return False
 
 
-def tail(path: Path, lines: int = 5) -> Iterable[str]:
-    """The last lines of a log file, for an error message; empty when there is none."""
-    with contextlib.suppress(OSError):
-        return path.read_text(errors="replace").splitlines()[-lines:]
+def tail(path: Path, lines: int) -> list[str]:
+    """The last lines of a log file that say something; empty when there is none."""
+    with contextlib.suppress(OSError), path.open("rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - (64 << 10)))
+        return [line for line in log.read().decode(errors="replace").splitlines() if line.strip()][-lines:]
     return []

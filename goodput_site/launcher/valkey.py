@@ -17,13 +17,16 @@ from .errors import LauncherError
 class Valkey:
     """A server under `home`/valkey on 127.0.0.1 with a password. `prepare()`, then run `command`."""
 
-    death_signal = signal.SIGTERM
+    name = "valkey"
+    stop_signal = signal.SIGTERM
+    account = None
 
     def __init__(self, home: Path, port: int, password: str) -> None:
         self.data = home / "valkey"
         self.port = port
         self.password = password
         self.binary = find_binary()
+        self.env = {"PATH": os.defpath, "GOODPUT_VAR": str(home)}
 
     @property
     def url(self) -> str:

@@ -1,0 +1,39 @@
+"""`test` and `check`: the tests on a database and a broker of their own, and everything else that must be green."""
+
+import sys
+from collections.abc import Sequence
+
+from . import services
+
+STATIC_CHECKS = (
+    ("format", ["-m", "ruff", "format", "--check", "."]),
+    ("lint", ["-m", "ruff", "check", "."]),
+    ("types", ["-m", "mypy", "."]),
+    ("Django", ["manage.py", "check", "--deploy", "--fail-level", "WARNING"]),
+    ("migrations", ["manage.py", "makemigrations", "--check", "--dry-run"]),
+)
+
+
+def test(arguments: Sequence[str]) -> int:
+    """Run pytest on a throw-away database and broker; without --full what needs more than pip is left out."""
+    chosen = [] if "--full" in arguments else ["-m", "not full"]
+    rest = [word for word in arguments if word != "--full"]
+    with services.throwaway() as env:
+        return services.run([sys.executable, "-m", "pytest", *chosen, *rest], env)
+
+
+def check(arguments: Sequence[str]) -> int:
+    """Format, lint, types, Django's checks and migrations, then the tests unless --no-tests is given."""
+    failed = []
+    with services.throwaway() as env:
+        # as strict as it gets: the checks of a public deployment
+        strict = {**env, "GOODPUT_EXPOSE": "public", "GOODPUT_PUBLIC_URL": "https://goodput.example"}
+        strict["GOODPUT_SECRET_KEY"] = "checks-only-" + "0123456789abcdefghijklmnopqrstuvwxyz" * 2
+        for name, command in STATIC_CHECKS:
+            print(f"== {name}: {' '.join(command)}", flush=True)
+            if services.run([sys.executable, *command], strict):
+                failed.append(name)
+    if "--no-tests" not in arguments and test([]):
+        failed.append("tests")
+    print(f"\nFailed: {', '.join(failed)}" if failed else "\nAll checks are green.")
+    return 1 if failed else 0
