@@ -2,4 +2,8 @@
 
 from __future__ import annotations
 
-urlpatterns: list = []
+from django.urls import path
+
+from fleet.api_ingest import Batches
+
+urlpatterns = [path("batches", Batches.as_view(), name="batches")]

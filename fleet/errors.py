@@ -1,11 +1,14 @@
 """The fleet's errors, told once, at the edge.
 
 FleetError
-└── BatchRejected     a batch that is not stored; `code` for programs, the sentence for people
-    ├── 400  malformed bytes: bad_gzip, trailing_bytes, bad_msgpack, duplicate_key, too_deep, too_many_items
-    ├── 413  too_large
-    ├── 415  bad_content_type, bad_content_encoding
-    └── 422  well-formed bytes that break the contract: invalid, bad_string, non_finite, bad_order, schema_version
+├── BatchRejected     a batch that is not stored; `code` for programs, the sentence for people
+│   ├── 400  malformed bytes: bad_gzip, trailing_bytes, bad_msgpack, duplicate_key, too_deep, too_many_items
+│   ├── 413  too_large
+│   ├── 415  bad_content_type, bad_content_encoding
+│   └── 422  well-formed bytes that break the contract: invalid, bad_string, non_finite, bad_order, schema_version
+├── WrongCluster      403 other_cluster: the key is good for another cluster
+├── SeqConflict       409 seq_conflict: stored once with the flag, never folded
+└── NotStored         503 not_stored: no receipt; the agent keeps the batch
 """
 
 from __future__ import annotations
@@ -17,13 +20,41 @@ class FleetError(Exception):
     code = "fleet_error"
     status = 500
 
+    def __init__(self, detail: str):
+        super().__init__(detail)
+        self.detail = detail
+
+    @property
+    def is_permanent(self) -> bool:
+        """Whether sending the same batch again can't help: the agent sets it aside."""
+        return self.status in (400, 409, 413, 415, 422)
+
 
 class BatchRejected(FleetError):
-    """This batch is refused as a whole. `permanent` tells the agent that sending it again cannot help."""
+    """This batch is refused as a whole."""
 
     def __init__(self, status: int, code: str, detail: str):
         super().__init__(detail)
         self.status = status
         self.code = code
-        self.detail = detail
-        self.permanent = status in (400, 413, 415, 422)
+
+
+class WrongCluster(FleetError):
+    """The key names another cluster than the batch."""
+
+    code = "other_cluster"
+    status = 403
+
+
+class SeqConflict(FleetError):
+    """Two different batches carry one seq of one installation: a copied disk or a forgery."""
+
+    code = "seq_conflict"
+    status = 409
+
+
+class NotStored(FleetError):
+    """The batch is not on disk; try again later."""
+
+    code = "not_stored"
+    status = 503

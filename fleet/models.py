@@ -67,16 +67,15 @@ class NodeLive(models.Model):
 class NodeHour(models.Model):
     """One node, one hour: the verdict table, the strips of all its subjects and their rollup, compressed by us.
 
-    `hour` counts hours since 1970 UTC. `body` is zstd of `HourRow.to_bytes()`, `closing` zstd of the state after the
-    hour's last item. A row is final when later evidence (in hour `closed_by`) has closed its last stretch.
+    `hour` counts hours since 1970 UTC. `body` is zstd of `HourRow.to_bytes()`, which carries the closing state and the
+    digest of the hour's items. The other columns repeat what is in it, so that SQL can ask. A row is final when later
+    evidence (in hour `closed_by`) has closed its last stretch.
     """
 
     pk = models.CompositePrimaryKey("node_id", "hour")
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="hours")
     hour = models.IntegerField()
     body = models.BinaryField()
-    closing = models.BinaryField()
-    digest = models.BinaryField(max_length=32, help_text="SHA-256 over the hour's items, in their order.")
     rules = models.CharField(max_length=40)
     is_final = models.BooleanField(default=False)
     closed_by = models.IntegerField(null=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta
 
-from django.db import OperationalError, ProgrammingError, connection, transaction
+from django.db import IntegrityError, OperationalError, ProgrammingError, connection, transaction
+from psycopg import sql
 
 EPOCH = date(1970, 1, 1)
 # Days outside are absurd (a dead clock battery, a forged batch): they are kept as unknown time under the epoch's day.
@@ -31,38 +32,41 @@ def week_of(day: date) -> date:
     return day - timedelta(days=day.weekday())
 
 
-def ensure_partition(day: date) -> bool:
-    """Make the partition of `day` in the current org if there is none. True if it was made.
+def ensure_partition(schema: str, day: date) -> bool:
+    """Make the partition of `day` in an org's schema if there is none. True if it was made.
 
     Safe to call from several processes at once: whoever comes second finds it made.
     """
     if day == EPOCH:
-        name, low, high = "fleet_inbox_unknown_time", EPOCH, FIRST_DAY - timedelta(days=FIRST_DAY.weekday())
+        name, low, high = "fleet_inbox_unknown_time", EPOCH, week_of(FIRST_DAY)
     else:
-        monday = week_of(day)
-        name, low, high = f"fleet_inbox_{monday:%Y%m%d}", monday, monday + timedelta(days=7)
+        low = week_of(day)
+        name, high = f"fleet_inbox_{low:%Y%m%d}", low + timedelta(days=7)
+    parent, table, span = sql.Identifier(schema, "fleet_inbox"), sql.Identifier(schema, name), f"{name}_range"
+    names = {"parent": parent, "table": table, "span": sql.Identifier(span), "low": str(low), "high": str(high)}
+    statements = (
+        "set local lock_timeout = '5s'",
+        "create table {table} (like {parent} including all)",
+        "alter table {table} add constraint {span} check (sample_day >= {low} and sample_day < {high})",
+        "alter table {parent} attach partition {table} for values from ({low}) to ({high})",
+        "alter table {table} drop constraint {span}",
+    )
     with connection.cursor() as cursor:
-        cursor.execute("select to_regclass(%s) is not null", [f"{connection.schema_name}.{name}"])
+        cursor.execute("select to_regclass(%s) is not null", [f'"{schema}"."{name}"'])
         if cursor.fetchone()[0]:
             return False
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("set local lock_timeout = '5s'")
-            cursor.execute(f"create table {name} (like fleet_inbox including all)")
-            cursor.execute(
-                f"alter table {name} add constraint {name}_range check (sample_day >= %s and sample_day < %s)",
-                [low, high],
-            )
-            cursor.execute(f"alter table fleet_inbox attach partition {name} for values from (%s) to (%s)", [low, high])
-            cursor.execute(f"alter table {name} drop constraint {name}_range")
-    except (ProgrammingError, OperationalError) as error:
+            for statement in statements:
+                cursor.execute(sql.SQL(statement).format(**names).as_string(cursor.connection))
+    except (ProgrammingError, OperationalError, IntegrityError) as error:
         if "already exists" in str(error):
             return False
         raise
     return True
 
 
-def ensure_partitions(now: datetime) -> int:
+def ensure_partitions(schema: str, now: datetime) -> int:
     """Make the partitions that uploads around `now` need. The number made."""
     days = [now.date() + timedelta(weeks=week) for week in range(-WEEKS_BACK, WEEKS_AHEAD + 1)]
-    return sum(ensure_partition(day) for day in [EPOCH, *days])
+    return sum(ensure_partition(schema, day) for day in [EPOCH, *days])

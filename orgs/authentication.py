@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
+from django.db import DatabaseError, connection
 from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
@@ -13,6 +14,15 @@ from orgs.access import is_open_to_all, list_orgs
 from orgs.errors import KeyRefused
 from orgs.keys import KeyInfo
 from orgs.models import Org
+
+
+class Unavailable(exceptions.APIException):
+    """The database can't be asked who this is: try again later."""
+
+    status_code = 503
+    default_code = "unavailable"
+    default_detail = "The database does not answer right now. Try again."
+
 
 _LOCAL = b"local"  # the place of the standing-in key in the cache of keys
 
@@ -62,6 +72,9 @@ class KeyAuthentication(authentication.BaseAuthentication):
             info = key_of(request)
         except KeyRefused as error:
             raise Refused(error) from error
+        except DatabaseError as error:
+            connection.close()  # a dead connection must not refuse the next request too
+            raise Unavailable from error
         return info, info
 
     def authenticate_header(self, request: Request) -> str:

@@ -1,0 +1,158 @@
+"""The cast of every test run: two orgs, made once, and three people.
+
+Ada is a member of alpha, Bo of beta, Pat is provider staff. A test that needs real commits (threads, a server, a
+worker) uses `transaction=True`; the orgs' rows are put back for it, their schemas stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+ORGS = ("local", "alpha", "beta")
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
+    """The test database with its orgs and this month's partitions."""
+    from django.utils import timezone
+
+    from fleet.partitions import ensure_partitions
+    from orgs.models import Org
+    from orgs.services import create_org
+
+    with django_db_blocker.unblock():
+        for slug in ORGS:
+            org = Org.objects.filter(slug=slug).first() or create_org(slug, slug.title())
+            ensure_partitions(org.schema_name, timezone.now())
+
+
+@pytest.fixture(scope="session")
+def _org_rows(django_db_setup: None, django_db_blocker: Any) -> list[dict[str, Any]]:
+    """The rows of the orgs as they were made."""
+    from orgs.models import Org
+
+    with django_db_blocker.unblock():
+        return list(Org.objects.filter(slug__in=ORGS).values())
+
+
+@pytest.fixture(autouse=True)
+def _clean_process(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Forget cached keys and go back to the public schema; put the orgs back after a test that truncates."""
+    if "django_db" not in request.keywords and not {"db", "transactional_db"} & set(request.fixturenames):
+        yield
+        return
+    from django.db import connection
+
+    from orgs import keys
+    from orgs.models import Org
+
+    rows = request.getfixturevalue("_org_rows")
+    marker = request.node.get_closest_marker("django_db")
+    flushes = bool(marker and marker.kwargs.get("transaction")) or "transactional_db" in request.fixturenames
+    request.getfixturevalue("transactional_db" if flushes else "db")
+    keys.cache.clear()
+    connection.set_schema_to_public()
+    if flushes:
+        Org.objects.bulk_create([Org(**row) for row in rows], ignore_conflicts=True)
+        _empty_schemas([row["schema_name"] for row in rows])
+    yield
+    connection.set_schema_to_public()
+    keys.cache.clear()
+
+
+def _empty_schemas(schemas: list[str]) -> None:
+    """Remove the rows that an earlier transactional test committed in the orgs' schemas."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        for schema in schemas:
+            tables = ", ".join(
+                f'"{schema}".{table}'
+                for table in ("fleet_cluster", "fleet_node", "fleet_nodelive", "fleet_nodehour", "fleet_inbox")
+            )
+            cursor.execute(f"truncate {tables} restart identity cascade")
+
+
+def _org(slug: str) -> Any:
+    from orgs.models import Org
+
+    return Org.objects.get(slug=slug)
+
+
+@pytest.fixture
+def alpha(_clean_process: None) -> Any:
+    """Ada's org."""
+    return _org("alpha")
+
+
+@pytest.fixture
+def beta(_clean_process: None) -> Any:
+    """Bo's org."""
+    return _org("beta")
+
+
+@pytest.fixture
+def local(_clean_process: None) -> Any:
+    """The org that stands open in local mode."""
+    return _org("local")
+
+
+@pytest.fixture
+def ada(alpha: Any) -> Any:
+    """Owner of alpha."""
+    from orgs.services import create_user
+
+    return create_user("ada@alpha.example", actor="test", owner_of=alpha)
+
+
+@pytest.fixture
+def bo(beta: Any) -> Any:
+    """Owner of beta."""
+    from orgs.services import create_user
+
+    return create_user("bo@beta.example", actor="test", owner_of=beta)
+
+
+@pytest.fixture
+def pat(_clean_process: None) -> Any:
+    """Provider staff."""
+    from orgs.services import create_user
+
+    return create_user("pat@provider.example", actor="test", is_provider=True)
+
+
+@pytest.fixture
+def client_of() -> Callable[[Any], Any]:
+    """A function: a test client signed in as this person (None: nobody)."""
+    from django.test import Client
+
+    def signed_in(user: Any) -> Client:
+        client = Client(HTTP_HOST="localhost")
+        if user is not None:
+            client.force_login(user)
+        return client
+
+    return signed_in
+
+
+@pytest.fixture
+def key_of() -> Callable[..., str]:
+    """A function: a fresh token of an org with these scopes."""
+    from orgs.services import issue_key
+
+    def issue(org: Any, *scopes: str, **more: Any) -> str:
+        return issue_key(org, "test", scopes or ("ingest", "read"), actor="test", **more)[1]
+
+    return issue
+
+
+@pytest.fixture
+def lan(settings: Any) -> Any:
+    """The settings of a server in lan mode: nothing stands open."""
+    from goodput_site.exposure import Exposure
+
+    settings.GOODPUT_EXPOSE = Exposure.LAN
+    return settings

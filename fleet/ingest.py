@@ -1,0 +1,169 @@
+"""From an upload to a receipt: verify, commit the exact bytes, answer. Nothing is classified here.
+
+One autocommit INSERT per batch: a single statement is as durable as a transaction and costs half. A lost connection is
+tried once more, which is safe because the same bytes meet the same row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+from django.db import connection
+from psycopg import sql
+
+from agent import wire
+from fleet import decode
+from fleet.errors import BatchRejected, NotStored, SeqConflict, WrongCluster
+from fleet.partitions import ensure_partition, sample_day, week_of
+from orgs.keys import KeyInfo
+
+AHEAD_MS = 10 * 60 * 1000  # a sample further in the future than this has a suspect clock
+MAX_DROPPED = 2**63 - 1
+SIGNATURE_BYTES = 64
+
+_INSERT = """
+insert into {inbox} (sample_day, sha256, body, cluster, node, hw_id, agent_id, seq, boot_id, received_at, key_id,
+    signature, dropped_total, has_suspect_clock, is_seq_conflict)
+select %(sample_day)s::date, %(sha256)b::bytea, %(body)b::bytea, %(cluster)s::text, %(node)s::text, %(hw_id)s::text,
+    %(agent_id)s::text, %(seq)s::bigint, %(boot_id)s::text, date_trunc('milliseconds', clock_timestamp()),
+    %(key_id)s::bigint, %(signature)b::bytea, %(dropped)s::bigint, %(suspect)s::boolean,
+    exists (select 1 from {inbox} where agent_id = %(agent_id)s::text and seq = %(seq)s::bigint
+            and sha256 <> %(sha256)b::bytea)
+on conflict (sample_day, sha256) do nothing
+returning received_at, is_seq_conflict
+"""
+_READ_BACK = "select received_at, is_seq_conflict from {inbox} where sample_day = %s::date and sha256 = %b::bytea"
+_statements: dict[tuple[str, str], str] = {}
+_known_partitions: set[tuple[str, Any]] = set()
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The server's word that these bytes are on disk. Only it lets an agent delete a batch."""
+
+    batch_sha256: str
+    node: str
+    seq: int | None
+    received_at: datetime
+    duplicate: bool
+    signature: str | None = None  # set once the org's log signs receipts
+
+    def as_json(self) -> dict[str, Any]:
+        """The receipt as it travels; `received_at` is RFC 3339 UTC in ms."""
+        instant = self.received_at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return {
+            "batch_sha256": self.batch_sha256,
+            "node": self.node,
+            "seq": self.seq,
+            "received_at": instant,
+            "duplicate": self.duplicate,
+            "signature": self.signature,
+        }
+
+
+def receive(body: bytes, key: KeyInfo, headers: Mapping[str, str]) -> Receipt:
+    """Verify and commit one upload (the gzip member as received); the receipt of the row that holds it.
+
+    Raises BatchRejected → 400, 413, 422; WrongCluster → 403; SeqConflict → 409; NotStored → 503.
+    """
+    raw = decode.gunzip(body)
+    batch = decode.decode(raw)
+    if key.cluster and batch.cluster_id != key.cluster:
+        raise WrongCluster("This key is good for another cluster.")
+    digest = hashlib.sha256(raw).digest()
+    first_ts, last_ts = batch.intervals[0].ts, batch.intervals[-1].ts
+    values = {
+        "sample_day": sample_day(first_ts),
+        "sha256": digest,
+        "body": body,
+        "cluster": batch.cluster_id,
+        "node": batch.node_id,
+        "hw_id": batch.hw_id,
+        "agent_id": batch.agent_id,
+        "seq": batch.seq,
+        "boot_id": batch.boot_id,
+        "key_id": key.id or None,
+        "signature": _signature(headers.get(wire.HEADER_SIGNATURE)),
+        "dropped": _dropped(headers.get(wire.HEADER_DROPPED)),
+        "suspect": last_ts > time.time() * 1000 + AHEAD_MS,
+    }
+    received_at, is_conflict, duplicate = _commit(key.schema_name, values)
+    if is_conflict:
+        raise SeqConflict("This installation sent other bytes under the same seq before. Both are kept.")
+    return Receipt(digest.hex(), batch.node_id, batch.seq, received_at, duplicate)
+
+
+def _commit(schema: str, values: dict[str, Any]) -> tuple[datetime, bool, bool]:
+    """(received_at, seq conflict, was there already) of the row that holds these bytes, committed."""
+    for attempt in (1, 2):
+        try:
+            return _insert(schema, values)
+        except psycopg.errors.CheckViolation:  # no partition of this week (any more)
+            _known_partitions.clear()
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            connection.close()
+            if attempt == 2:
+                raise NotStored("The database can't take batches right now. Keep this one and try again.") from error
+        except psycopg.Error as error:
+            raise NotStored("The batch could not be stored. Keep it and try again.") from error
+    raise NotStored("The batch could not be stored. Keep it and try again.")
+
+
+def _insert(schema: str, values: dict[str, Any]) -> tuple[datetime, bool, bool]:
+    """One INSERT on the raw connection; the row that was there already when the bytes are known."""
+    connection.ensure_connection()
+    raw_connection: psycopg.Connection[Any] = connection.connection
+    week = (schema, week_of(values["sample_day"]))
+    if week not in _known_partitions:
+        ensure_partition(schema, values["sample_day"])
+        _known_partitions.add(week)
+    with psycopg.Cursor(raw_connection) as cursor:
+        cursor.execute(_statement(schema, "insert"), values, prepare=True)
+        row = cursor.fetchone()
+        if row is not None:
+            return row[0], row[1], False
+        cursor.execute(_statement(schema, "read_back"), (values["sample_day"], values["sha256"]))
+        row = cursor.fetchone()
+        if row is None:
+            raise psycopg.OperationalError("the row vanished between INSERT and SELECT")
+        return row[0], row[1], True
+
+
+def _statement(schema: str, name: str) -> str:
+    """The statement for an org's inbox, built once."""
+    known = _statements.get((schema, name))
+    if known is None:
+        template = _INSERT if name == "insert" else _READ_BACK
+        known = sql.SQL(template).format(inbox=sql.Identifier(schema, "fleet_inbox")).as_string(None)
+        _statements[(schema, name)] = known
+    return known
+
+
+def _dropped(header: str | None) -> int | None:
+    """The eviction count of the agent; None when the header is absent or no count. Never a reason to refuse a batch."""
+    if header is None or not re.fullmatch(r"[0-9]{1,19}", header.strip()):
+        return None
+    return min(int(header), MAX_DROPPED)
+
+
+def _signature(header: str | None) -> bytes | None:
+    """The signature's bytes as sent (the fold checks it); None when absent or not base64 of 64 bytes."""
+    if header is None or len(header) > 128:
+        return None
+    try:
+        signature = b64decode(header.strip(), validate=True)
+    except (Base64Error, ValueError):
+        return None
+    return signature if len(signature) == SIGNATURE_BYTES else None
+
+
+__all__ = ["BatchRejected", "Receipt", "receive"]
