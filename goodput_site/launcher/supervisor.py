@@ -126,8 +126,7 @@ class Supervisor:
                 self._ended(part)
             elif part.state == "starting" and not part.once and part.is_ready():
                 part.state, part.message = "up", ""
-                if part.starts == 1:
-                    self.say(f"  {part.name:<8} up")
+                self.say(f"  {part.name:<8} up")
             elif part.delay > FIRST_DELAY_SECONDS and time.time() - part.started > STEADY_SECONDS:
                 part.delay = FIRST_DELAY_SECONDS
         elif part.state in ("waiting", "down") and time.monotonic() >= part.retry_at and self._has_what_it_needs(part):
@@ -165,6 +164,7 @@ class Supervisor:
             self._try_later(part, how)
         elif status == 0:
             part.state = "done"
+            self.say(f"  {part.name:<8} done")
         else:
             raise LauncherError(f"{part.name} {how}", f"All that it said stands in {self.var.log(part.name)}")
 
