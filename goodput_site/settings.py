@@ -183,8 +183,7 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 120}
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
-    "fold-what-waits": {"task": "fleet.tasks.sweep", "schedule": 2.0, "options": {"expires": 10}},
-    "close-silent-nodes": {"task": "fleet.tasks.close_silence", "schedule": 60.0, "options": {"expires": 60}},
+    "fold-what-waits": {"task": "fleet.tasks.sweep", "schedule": 1.0, "options": {"expires": 5}},
     "make-partitions": {"task": "fleet.tasks.make_partitions", "schedule": 3600.0, "options": {"expires": 3600}},
 }
 

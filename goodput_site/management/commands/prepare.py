@@ -12,7 +12,6 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection
 from django.utils import timezone
-from django_tenants.utils import tenant_context
 
 from fleet.partitions import ensure_partitions
 from goodput_site.exposure import DEFAULT_SECRETS
@@ -40,8 +39,7 @@ class Command(BaseCommand):
         call_command("ensure_local_org")
         call_command("migrate_schemas", tenant=True, verbosity=0)
         for org in Org.objects.filter(status=Org.Status.ACTIVE):
-            with tenant_context(org):
-                ensure_partitions(timezone.now())
+            ensure_partitions(org.schema_name, timezone.now())
         if options["agent_token_file"]:
             self.ensure_agent_key(options["agent_token_file"])
         if not options["no_static"]:

@@ -1,0 +1,96 @@
+"""Writes of the fleet outside the fold: clusters and nodes as batches name them, and the removal of a demo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from fleet.models import Cluster, Node, NodeLive
+from orgs.services import record
+
+
+@dataclass(frozen=True)
+class NodeKey:
+    """What a batch says of where it comes from."""
+
+    cluster: str
+    name: str
+    hw_id: str | None
+
+    @property
+    def identity(self) -> str:
+        """The hardware where the agent knows it, else the name."""
+        return f"hw:{self.hw_id}" if self.hw_id else f"name:{self.name}"
+
+
+def ensure_nodes(keys: Iterable[NodeKey]) -> dict[NodeKey, int]:
+    """Node ids for these keys; clusters and nodes never seen before are made. Call inside a transaction."""
+    wanted = sorted(set(keys), key=lambda key: (key.cluster, key.identity, key.name))
+    if not wanted:
+        return {}
+    clusters = _ensure_clusters({key.cluster for key in wanted})
+    known = _find_nodes(clusters, wanted)
+    missing = [key for key in wanted if (clusters[key.cluster], key.identity) not in known]
+    if missing:
+        Node.objects.bulk_create(
+            [Node(cluster_id=clusters[key.cluster], identity=key.identity, name=key.name) for key in missing],
+            ignore_conflicts=True,
+        )
+        known = _find_nodes(clusters, wanted)
+        NodeLive.objects.bulk_create(
+            [NodeLive(node_id=node_id) for node_id, _ in known.values()], ignore_conflicts=True
+        )
+    ids: dict[NodeKey, int] = {}
+    for key in wanted:
+        node_id, name = known[(clusters[key.cluster], key.identity)]
+        if name != key.name:
+            Node.objects.filter(pk=node_id).update(name=key.name)
+        ids[key] = node_id
+    return ids
+
+
+def _ensure_clusters(names: set[str]) -> dict[str, int]:
+    found = dict(Cluster.objects.filter(name__in=names).values_list("name", "id"))
+    if len(found) < len(names):
+        Cluster.objects.bulk_create([Cluster(name=name) for name in sorted(names - set(found))], ignore_conflicts=True)
+        found = dict(Cluster.objects.filter(name__in=names).values_list("name", "id"))
+    return found
+
+
+def _find_nodes(clusters: dict[str, int], keys: list[NodeKey]) -> dict[tuple[int, str], tuple[int, str]]:
+    rows = Node.objects.filter(
+        cluster_id__in=clusters.values(), identity__in={key.identity for key in keys}
+    ).values_list("cluster_id", "identity", "id", "name")
+    return {(cluster_id, identity): (node_id, name) for cluster_id, identity, node_id, name in rows}
+
+
+def mark_simulated(clusters: dict[str, bool]) -> None:
+    """Keep `is_simulated` true for the clusters of which every batch said so; a real batch ends it for good."""
+    for name, is_simulated in clusters.items():
+        if is_simulated:
+            # only a cluster without any node that folded a real batch can become simulated
+            Cluster.objects.filter(name=name, is_simulated=False).exclude(
+                nodes__live__in=NodeLive.objects.exclude(agent_version="").exclude(agent_version__endswith="+sim")
+            ).update(is_simulated=True)
+        else:
+            Cluster.objects.filter(name=name, is_simulated=True).update(is_simulated=False, removed_at=None)
+
+
+def remove_simulated(cluster: Cluster, *, actor: str, org: object = None, address: str | None = None) -> bool:
+    """Remove a simulated cluster with its nodes, node hours and facts. False if it is real: real facts stay.
+
+    The name stays, marked as removed: later simulated batches for it are kept out of the fold.
+    """
+    with transaction.atomic():
+        if not Cluster.objects.filter(pk=cluster.pk, is_simulated=True, removed_at=None).update(
+            removed_at=timezone.now()
+        ):
+            return False
+        Node.objects.filter(cluster=cluster).delete()
+        with connection.cursor() as cursor:
+            cursor.execute("delete from fleet_inbox where cluster = %s", [cluster.name])
+        record("cluster.demo_removed", actor=actor, org=org, target=cluster.name, address=address)  # type: ignore[arg-type]
+    return True
