@@ -34,6 +34,7 @@ class Part:
     command: Sequence[str]
     needs: tuple[str, ...] = ()
     is_ready: Callable[[], bool] = lambda: True
+    ready_words: str = ""  # that it logs when it is
     before_start: Callable[[], object] = lambda: None
     env: Mapping[str, str] | None = None  # instead of the one that all parts share
     stop_signal: signal.Signals = signal.SIGTERM
@@ -44,6 +45,7 @@ class Part:
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0  # seconds of the Unix clock
     starts: int = 0
+    log_start: int = 0  # where this start's lines begin
     delay: float = FIRST_DELAY_SECONDS
     retry_at: float = 0.0  # seconds of the monotonic clock
     message: str = ""
@@ -124,7 +126,7 @@ class Supervisor:
         if part.process and part.state in ("starting", "up"):
             if part.process.poll() is not None:
                 self._ended(part)
-            elif part.state == "starting" and not part.once and part.is_ready():
+            elif part.state == "starting" and not part.once and self._is_ready(part):
                 part.state, part.message = "up", ""
                 self.say(f"  {part.name:<8} up")
             elif part.delay > FIRST_DELAY_SECONDS and time.time() - part.started > STEADY_SECONDS:
@@ -136,9 +138,17 @@ class Supervisor:
         """A part that is not ours to run (an external database) counts as there."""
         return all(self.parts[name].state in ("up", "done") for name in part.needs if name in self.parts)
 
+    def _is_ready(self, part: Part) -> bool:
+        if part.ready_words:
+            with self.var.log(part.name).open("rb") as log:
+                log.seek(part.log_start)
+                return part.ready_words.encode() in log.read(1 << 20)
+        return part.is_ready()
+
     def _start(self, part: Part) -> None:
         try:
             part.before_start()
+            part.log_start = log.stat().st_size if (log := self.var.log(part.name)).exists() else 0
             part.process = processes.spawn(
                 part.command,
                 env=self.env if part.env is None else part.env,

@@ -26,6 +26,7 @@ from .var import AlreadyRunning, Var, write_private
 HOSTS = {"local": "127.0.0.1", "lan": "0.0.0.0", "public": "0.0.0.0"}  # noqa: S104 - asked for by --lan, --public
 DEFAULT_SECRETS = {"GOODPUT_AGENT_TOKEN": "devtoken", "DATABASE_URL": "devpassword"}  # those of the public guide
 CLUSTERS = {"nvml": "local-dev", "sim": "demo"}
+DETACH_SECONDS = 180  # for everything to be up; the first start makes the database
 NVML_PROBE = "import pynvml as n; n.nvmlInit(); raise SystemExit(n.nvmlDeviceGetCount() == 0)"
 
 
@@ -123,6 +124,7 @@ def _parts(var: Var, expose: str, port: int, source: str) -> list[Part]:
     web += ["--workers", os.environ.get("GOODPUT_WEB_WORKERS", "1"), "--blocking-threads", "4"]
     worker = [*celery, "worker", "--pool", "prefork", "-c", os.environ.get("GOODPUT_FOLD_WORKERS", "1")]
     worker += ["-n", "worker@goodput", "--without-gossip", "--without-mingle", "-l", "INFO"]
+    beat = [*celery, "beat", "-s", str(var.path / "beat" / "schedule"), "-l", "INFO"]
     agent = [python, "-m", "agent", "run", "--endpoint", f"http://127.0.0.1:{port}/v1/batches", "--token-file", token]
     agent += ["--state-dir", str(var.path / "agent"), "--source", source, "--cluster", CLUSTERS.get(source, "")]
     prepare = [python, "manage.py", "prepare", "--agent-token-file", token]
@@ -135,8 +137,8 @@ def _parts(var: Var, expose: str, port: int, source: str) -> list[Part]:
             is_ready=lambda: http_status(port, "/healthz") == 200,
             before_start=lambda: require_free_port(HOSTS[expose], port),
         ),
-        Part("worker", worker, needs=("prepare", "pg", "valkey")),
-        Part("beat", [*celery, "beat", "-s", str(var.path / "beat" / "schedule"), "-l", "INFO"], needs=("prepare",)),
+        Part("worker", worker, needs=("prepare", "pg", "valkey"), ready_words=" ready."),
+        Part("beat", beat, needs=("prepare", "valkey"), ready_words="beat: Starting"),
     ]
     return parts if source == "none" else [*parts, Part("agent", agent, needs=("web",))]
 
@@ -212,6 +214,7 @@ def _detach(arguments: Sequence[str]) -> int:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        deadline = time.monotonic() + DETACH_SECONDS
         while True:
             status = child.poll()
             is_ready = (running := var.running()).get("pid") == child.pid and running["ready"]
@@ -219,4 +222,7 @@ def _detach(arguments: Sequence[str]) -> int:
             sys.stdout.flush()
             if status is not None or is_ready:
                 return status or 0
+            if time.monotonic() > deadline:
+                sentence = f"Not everything is up after {DETACH_SECONDS} s; it goes on trying."
+                raise LauncherError(sentence, "./goodput status tells what is missing, ./goodput down gives up.")
             time.sleep(0.1)
