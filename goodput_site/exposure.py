@@ -13,16 +13,24 @@ from django.core.exceptions import ImproperlyConfigured
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 DEFAULT_SECRETS = ("devtoken", "devpassword", "devsecret")
-# A header that only a proxy adds: behind one, "local" would be open to whoever reaches the proxy.
-FORWARDING = (
-    "HTTP_FORWARDED",
-    "HTTP_VIA",
-    "HTTP_X_FORWARDED_FOR",
-    "HTTP_X_FORWARDED_HOST",
-    "HTTP_X_FORWARDED_PROTO",
-    "HTTP_X_FORWARDED_PORT",
-    "HTTP_X_FORWARDED_SERVER",
-    "HTTP_X_REAL_IP",
+# Headers that only a proxy adds: behind one, "local" would be open to whoever reaches the proxy.
+FORWARDING_PREFIX = "HTTP_X_FORWARDED"  # X-Forwarded-For, -Host, -Proto, -Ssl, …
+FORWARDING = frozenset(
+    {
+        "HTTP_FORWARDED",
+        "HTTP_VIA",
+        "HTTP_X_REAL_IP",
+        "HTTP_X_CLIENT_IP",
+        "HTTP_X_CLUSTER_CLIENT_IP",
+        "HTTP_X_ORIGINAL_HOST",
+        "HTTP_X_ORIGINAL_FORWARDED_FOR",
+        "HTTP_X_PROXY_USER_IP",
+        "HTTP_TRUE_CLIENT_IP",
+        "HTTP_CF_CONNECTING_IP",
+        "HTTP_FASTLY_CLIENT_IP",
+        "HTTP_X_AZURE_CLIENTIP",
+        "HTTP_CDN_LOOP",
+    }
 )
 
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -67,6 +75,14 @@ def refuse_default_secrets(exposure: Exposure, *secrets: str) -> None:
         )
 
 
+def refuse_plain_http(exposure: Exposure, public_url: str) -> None:
+    """Raise ImproperlyConfigured when a public server would not know its HTTPS address: links and cookies need it."""
+    if exposure is Exposure.PUBLIC and not (public_url.startswith("https://") and urlsplit(public_url).hostname):
+        raise ImproperlyConfigured(
+            "GOODPUT_EXPOSE=public wants GOODPUT_PUBLIC_URL, such as https://goodput.example.com"
+        )
+
+
 def host_of(environ: dict[str, Any]) -> str:
     """The Host header without its port, lower case; IPv6 keeps its brackets."""
     host: str = environ.get("HTTP_HOST", "").lower()
@@ -87,8 +103,11 @@ def local_guard(app: Wsgi, hosts: Iterable[str]) -> Wsgi:
         b'To serve others, start it with --lan or --public."}'
     )
 
+    def is_forwarded(environ: dict[str, Any]) -> bool:
+        return any(name in FORWARDING or name.startswith(FORWARDING_PREFIX) for name in environ)
+
     def guarded(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        if host_of(environ) not in allowed or any(name in environ for name in FORWARDING):
+        if host_of(environ) not in allowed or is_forwarded(environ):
             headers = [("Content-Type", "application/problem+json"), ("Content-Length", str(len(body)))]
             start_response("421 Misdirected Request", headers)
             return [body]

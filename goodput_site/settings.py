@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import environ
 from csp.constants import NONE, SELF
 
-from goodput_site.exposure import Exposure, own_hosts, refuse_default_secrets
+from goodput_site.exposure import DEFAULT_SECRETS, Exposure, own_hosts, refuse_default_secrets, refuse_plain_http
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -18,6 +17,7 @@ GOODPUT_EXPOSE = Exposure(env.str("GOODPUT_EXPOSE", "local"))
 GOODPUT_PUBLIC_URL = env.str("GOODPUT_PUBLIC_URL", "").rstrip("/")
 GOODPUT_PORT = env.int("GOODPUT_PORT", 8080)
 GOODPUT_VAR = Path(env.str("GOODPUT_VAR", str(BASE_DIR / "var")))
+GOODPUT_PROXIES = env.int("GOODPUT_PROXIES", 1 if GOODPUT_EXPOSE is Exposure.PUBLIC else 0)  # trusted, in front of us
 GOODPUT_DEFAULT_ORG = env.str("GOODPUT_DEFAULT_ORG", "local")
 GOODPUT_FOLD_CHUNK = env.int("GOODPUT_FOLD_CHUNK", 300)  # batches per transaction of the worker
 GOODPUT_KEY_CACHE_SECONDS = min(30, env.int("GOODPUT_KEY_CACHE_SECONDS", 15))
@@ -25,7 +25,9 @@ GOODPUT_KEY_CACHE_SECONDS = min(30, env.int("GOODPUT_KEY_CACHE_SECONDS", 15))
 DATABASE_URL = env.str("DATABASE_URL", "postgresql://goodput:devpassword@127.0.0.1:5432/goodput")
 REDIS_URL = env.str("REDIS_URL", "redis://127.0.0.1:6379/0")
 SECRET_KEY = env.str("GOODPUT_SECRET_KEY", "devsecret-of-the-local-mode-only")
+GOODPUT_DEFAULT_SECRETS = DEFAULT_SECRETS
 refuse_default_secrets(GOODPUT_EXPOSE, SECRET_KEY, DATABASE_URL)
+refuse_plain_http(GOODPUT_EXPOSE, GOODPUT_PUBLIC_URL)
 
 DEBUG = False
 LANGUAGE_CODE = "en"
@@ -134,9 +136,12 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 if GOODPUT_EXPOSE is Exposure.PUBLIC:
-    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    if GOODPUT_PROXIES:
+        SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_HSTS_SECONDS = 365 * 24 * 3600
-    SECURE_SSL_REDIRECT = urlsplit(GOODPUT_PUBLIC_URL).scheme == "https"
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = True
+    SILENCED_SYSTEM_CHECKS = ["security.W021"]  # preloading binds a whole domain, which is not ours to decide
+    SECURE_SSL_REDIRECT = True
     SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {

@@ -1,13 +1,37 @@
-"""Staff's door: people, orgs, memberships, keys, and the audit trail to read."""
+"""Staff's door: people, orgs, memberships, keys, and the audit trail to read.
+
+The admin's own login and password pages lead to ours, so that limits and audit hold for staff too.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib import admin
-from django.http import HttpRequest
+from django.contrib.auth.views import redirect_to_login
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
 
-from orgs.models import ApiKey, AuditEntry, Membership, Org, User
+from orgs.models import ApiKey, AuditEntry, Membership, Org, OrgTombstone, User
+
+
+def login(request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    """`/admin/login/`: to the login page; staff go on to the index, anybody else who is signed in gets 404."""
+    if not request.user.is_authenticated:
+        return redirect_to_login(request.GET.get("next") or reverse("admin:index"))
+    if not admin.site.has_permission(request):
+        raise Http404
+    return redirect("admin:index")
+
+
+def password_change(request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    """`/admin/password_change/`: to our page."""
+    return redirect("password_change")
+
+
+admin.site.login = login  # type: ignore[method-assign]
+admin.site.password_change = password_change  # type: ignore[method-assign,assignment]
 
 
 class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]
@@ -56,6 +80,13 @@ class ApiKeyAdmin(ReadOnly):
 
     list_display = ("prefix", "name", "org", "scopes", "cluster", "expires_at", "revoked_at", "last_used_at")
     exclude = ("secret_hash",)
+
+
+@admin.register(OrgTombstone)
+class OrgTombstoneAdmin(ReadOnly):
+    """Orgs that were."""
+
+    list_display = ("slug", "name", "org_id", "deleted_at")
 
 
 @admin.register(AuditEntry)

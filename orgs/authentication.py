@@ -11,6 +11,7 @@ from rest_framework.request import Request
 
 from orgs import keys
 from orgs.access import is_open_to_all, list_orgs
+from orgs.addresses import client_address
 from orgs.errors import KeyRefused
 from orgs.keys import KeyInfo
 from orgs.models import Org
@@ -56,7 +57,7 @@ def key_of(request: Any) -> KeyInfo:
     """The key of a request (Django's or DRF's). Raises KeyRefused → 401 when there is none and none stands in."""
     header = request.META.get("HTTP_AUTHORIZATION")
     if header is not None:
-        return keys.resolve(keys.token_of(header), request.META.get("REMOTE_ADDR"))
+        return keys.resolve(keys.token_of(header), client_address(request.META))
     standing_in = local_key()
     if standing_in is None:
         raise KeyRefused("This server wants a key: Authorization: Bearer <key>.", "missing_key")

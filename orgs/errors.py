@@ -1,12 +1,16 @@
 """The errors of people and organisations, told once, at the edge.
 
 OrgError
-├── KeyRefused        401 invalid_key, expired_key, revoked_key, org_suspended; 403 missing_scope, other_cluster
+├── KeyRefused        401 missing_key, invalid_key, expired_key, revoked_key, default_secret; 403 missing_scope,
+│                     org_suspended
 ├── NoSuchOrg         404 no_such_org: it does not exist, or it is not yours (one answer for both)
-└── OrgInvalid        422 invalid_slug, slug_taken, …
+├── OrgInvalid        422 invalid_slug, slug_taken, invalid_scope, default_secret, last_owner, …
+└── TooManyAttempts   429 too_many_attempts: too many passwords tried; `wait_seconds` until the next may be
 """
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 
 class OrgError(Exception):
@@ -41,3 +45,15 @@ class OrgInvalid(OrgError):
 
     code = "invalid_org"
     status = 422
+
+
+class TooManyAttempts(OrgError):
+    """Too many passwords were tried from here, or for this account."""
+
+    code = "too_many_attempts"
+    status = 429
+
+    def __init__(self, wait: timedelta):
+        self.wait_seconds = max(1, int(wait.total_seconds()))
+        minutes = -(-self.wait_seconds // 60)
+        super().__init__(f"Too many tries. Wait {minutes} min, or ask for a one-time link.")

@@ -72,6 +72,11 @@ def token_of(header: str) -> str:
     return token
 
 
+def is_public_knowledge(token: str) -> bool:
+    """Whether this is a default such as devtoken, which is a key in local mode only, even when it is stored as one."""
+    return token in settings.GOODPUT_DEFAULT_SECRETS and not settings.GOODPUT_EXPOSE.is_open
+
+
 class _Cache:
     """hash -> KeyInfo or refusal, for `GOODPUT_KEY_CACHE_SECONDS`; revocation takes effect within that time."""
 
@@ -102,8 +107,10 @@ cache = _Cache()
 def resolve(token: str, address: str | None = None) -> KeyInfo:
     """The key's org, scopes and cluster.
 
-    Raises KeyRefused → 401: `invalid_key`, `expired_key`, `revoked_key`; → 403 `org_suspended`.
+    Raises KeyRefused → 401: `invalid_key`, `expired_key`, `revoked_key`, `default_secret`; → 403 `org_suspended`.
     """
+    if is_public_knowledge(token):
+        raise KeyRefused("This key is public knowledge and opens nothing here. Create a new one.", "default_secret")
     digest = hash_of(token)
     found = cache.get(digest)
     if found is None:

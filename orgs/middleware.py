@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib.auth.views import redirect_to_login
-from django.db import connection
+from django.db import connection as _connection
 from django.http import Http404, HttpRequest, HttpResponseBase
 
 from orgs.access import get_access
 from orgs.errors import NoSuchOrg
+
+connection: Any = _connection  # django-tenants' backend, which has no types
 
 
 class OrgMiddleware:
@@ -43,5 +45,7 @@ class OrgMiddleware:
                 return redirect_to_login(request.get_full_path())
             raise Http404(str(error)) from error
         request.access, request.org, request.role = access, access.org, access.role  # type: ignore[attr-defined]
+        if request.user.is_authenticated and request.session.get("last_org") != slug:
+            request.session["last_org"] = slug
         connection.set_tenant(access.org)
         return None

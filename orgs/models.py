@@ -53,7 +53,7 @@ class User(AbstractBaseUser, PermissionsMixin):
         return self.email
 
 
-class Org(TenantMixin):
+class Org(TenantMixin):  # type: ignore[misc]  # django-tenants has no types
     """A customer of the provider, one PostgreSQL schema. Made by `services.create_org`, never by `save()` alone.
 
     The schema is named after a never-reused id: a reused name would silently adopt the old tables.
@@ -139,6 +139,24 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return f"{self.prefix}… ({self.name})"
+
+
+class LoginAttempt(models.Model):
+    """A password that was tried; rows live as long as they count (see attempts.py)."""
+
+    at = models.DateTimeField()
+    sender = models.CharField(max_length=64, help_text="An IPv4 address or an IPv6 /64.")
+    account = models.CharField(max_length=64, help_text="HMAC of the address that was typed.")
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["sender", "at"], name="orgs_attempt_sender"),
+            models.Index(fields=["account", "at"], name="orgs_attempt_account"),
+            models.Index(fields=["at"], name="orgs_attempt_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M:%S} {self.sender}"
 
 
 class AuditEntry(models.Model):

@@ -7,18 +7,23 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
+from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 from django_tenants.utils import schema_context
 
-from orgs import keys
-from orgs.errors import OrgInvalid
+from orgs import keys, links
+from orgs.errors import KeyRefused, OrgInvalid
 from orgs.models import ApiKey, AuditEntry, Membership, Org, OrgTombstone, User
 
-SLUG = re.compile(r"^[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?$")
+SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 RESERVED_SLUGS = frozenset({"new", "admin", "provider", "public", "static"})
 SYSTEM = "system"
+MAX_NAME_CHARS = 120
+MAX_CLUSTER_CHARS = 256
+MIN_LITERAL_CHARS = 16  # of a key that somebody chose, where others than this machine can try one
 
 
 def record(
@@ -47,18 +52,23 @@ def record(
 def create_org(slug: str, name: str = "", *, actor: str = SYSTEM) -> Org:
     """A new org with its own migrated schema.
 
-    Raises OrgInvalid('invalid_slug' or 'slug_taken') → 422. A failure midway leaves neither a row nor a schema.
+    Raises OrgInvalid('invalid_slug', 'slug_taken' or 'invalid_name') → 422. A failure midway leaves neither a row nor
+    a schema.
     """
-    if not SLUG.match(slug) or slug in RESERVED_SLUGS:
+    if not SLUG.fullmatch(slug) or slug in RESERVED_SLUGS:
         raise OrgInvalid("A slug has 1 to 40 lower-case letters, digits and hyphens, such as acme-ai.", "invalid_slug")
+    if len(name) > MAX_NAME_CHARS:
+        raise OrgInvalid(f"A name has at most {MAX_NAME_CHARS} characters.", "invalid_name")
     with schema_context("public"), transaction.atomic():
-        if Org.objects.filter(slug=slug).exists():
-            raise OrgInvalid(f"There is an org {slug} already.", "slug_taken")
         with connection.cursor() as cursor:
             cursor.execute("select nextval(pg_get_serial_sequence('public.orgs_org', 'id'))")
             org_id = cursor.fetchone()[0]
         org = Org(id=org_id, schema_name=f"org_{org_id}", slug=slug, name=name or slug)
-        org.save(force_insert=True)
+        try:
+            with transaction.atomic():
+                org.save(force_insert=True)
+        except IntegrityError as error:
+            raise OrgInvalid(f"There is an org {slug} already.", "slug_taken") from error
         org.create_schema(check_if_exists=False, verbosity=0)
         record("org.created", actor=actor, org=org, target=slug, after={"name": org.name})
     return org
@@ -93,26 +103,53 @@ def issue_key(
     expires_at: datetime | None = None,
     literal: str | None = None,
 ) -> tuple[ApiKey, str]:
-    """(key, token): the token is shown once and never stored. `literal` makes a given word a key (as devtoken)."""
+    """(key, token): the token is shown once and never stored. `literal` makes a given word a key (as devtoken).
+
+    Raises OrgInvalid → 422: `invalid_scope`, `invalid_name`, `invalid_cluster`, and for a literal `invalid_literal`,
+    `default_secret`, `weak_literal`, `key_taken`.
+    """
     chosen = sorted(set(scopes))
     if not chosen or any(scope not in ApiKey.Scope.values for scope in chosen):
         raise OrgInvalid(f"Scopes are: {', '.join(ApiKey.Scope.values)}.", "invalid_scope")
     token, prefix = keys.new_token()
     if literal is not None:
+        _check_literal(literal)
         token, prefix = literal, literal[:4]
-    with schema_context("public"), transaction.atomic():
-        key = ApiKey.objects.create(
-            org=org,
-            name=name,
-            prefix=prefix,
-            secret_hash=keys.hash_of(token),
-            scopes=chosen,
-            cluster=cluster,
-            created_by=actor,
-            expires_at=expires_at,
-        )
-        record("key.created", actor=actor, org=org, target=prefix, after={"name": name, "scopes": chosen})
+    if not 0 < len(name) <= MAX_NAME_CHARS:
+        raise OrgInvalid(f"Name the key, in at most {MAX_NAME_CHARS} characters.", "invalid_name")
+    if len(cluster) > MAX_CLUSTER_CHARS:
+        raise OrgInvalid(f"A cluster's name has at most {MAX_CLUSTER_CHARS} characters.", "invalid_cluster")
+    key = ApiKey(
+        org=org,
+        name=name,
+        prefix=prefix,
+        secret_hash=keys.hash_of(token),
+        scopes=chosen,
+        cluster=cluster,
+        created_by=actor,
+        expires_at=expires_at,
+    )
+    after = {"name": name, "scopes": chosen, "cluster": cluster, "expires_at": expires_at and expires_at.isoformat()}
+    try:
+        with schema_context("public"), transaction.atomic():
+            key.save(force_insert=True)
+            record("key.created", actor=actor, org=org, target=prefix, after=after)
+    except IntegrityError as error:
+        raise OrgInvalid("This word was a key before. Choose another.", "key_taken") from error
+    keys.cache.clear()  # a word that was tried before it became a key is remembered as unknown
     return key, token
+
+
+def _check_literal(literal: str) -> None:
+    """Raise OrgInvalid for a word that can't be sent as a key, or that anybody could guess."""
+    try:
+        keys.token_of(f"Bearer {literal}")
+    except KeyRefused as error:
+        raise OrgInvalid("A key is one word of at most 256 printable ASCII characters.", "invalid_literal") from error
+    if keys.is_public_knowledge(literal):
+        raise OrgInvalid(f"{literal} is public knowledge. Choose another word.", "default_secret")
+    if len(literal) < MIN_LITERAL_CHARS and not settings.GOODPUT_EXPOSE.is_open:
+        raise OrgInvalid(f"A chosen key has at least {MIN_LITERAL_CHARS} characters.", "weak_literal")
 
 
 def revoke_key(key: ApiKey, *, actor: str) -> None:
@@ -128,8 +165,10 @@ def create_user(
 ) -> User:
     """A person, found again by their address when they exist; made owner of an org or provider staff as asked.
 
-    Raises OrgInvalid('invalid_email') → 422.
+    Raises OrgInvalid('invalid_email') → 422; ValidationError for a weak password.
     """
+    if password is not None:
+        validate_password(password, User(email=email))
     with schema_context("public"), transaction.atomic():
         user = User.objects.filter(email__iexact=email.strip()).first()
         if user is None:
@@ -148,10 +187,66 @@ def create_user(
 
 
 def set_role(user: User, org: Org, role: str, *, actor: str) -> Membership:
-    """Give a person a role in an org, in place of the one they had."""
+    """Give a person a role in an org, in place of the one they had.
+
+    Raises OrgInvalid('invalid_role') and, where nobody would own the org any more, OrgInvalid('last_owner') → 422.
+    """
+    if role not in Membership.Role.values:
+        raise OrgInvalid(f"Roles are: {', '.join(Membership.Role.values)}.", "invalid_role")
     with schema_context("public"), transaction.atomic():
-        before = Membership.objects.filter(user=user, org=org).values_list("role", flat=True).first()
+        before = _lock_role(user, org)
+        if before == Membership.Role.OWNER != role:
+            _keep_an_owner(user, org)
         membership, _ = Membership.objects.update_or_create(user=user, org=org, defaults={"role": role})
         if before != role:
             record("member.role", actor=actor, org=org, target=user.email, before=before, after=role)
     return membership
+
+
+def remove_member(user: User, org: Org, *, actor: str) -> None:
+    """Take a person out of an org, from their next request on. Raises OrgInvalid('last_owner') → 422."""
+    with schema_context("public"), transaction.atomic():
+        before = _lock_role(user, org)
+        if before == Membership.Role.OWNER:
+            _keep_an_owner(user, org)
+        if Membership.objects.filter(user=user, org=org).delete()[0]:
+            record("member.removed", actor=actor, org=org, target=user.email, before=before)
+
+
+def _lock_role(user: User, org: Org) -> str | None:
+    """The person's role; the org's row stays locked until the end of the transaction, so that owners can't cross."""
+    Org.objects.select_for_update(no_key=True).get(pk=org.pk)
+    return Membership.objects.filter(user=user, org=org).values_list("role", flat=True).first()
+
+
+def _keep_an_owner(leaving: User, org: Org) -> None:
+    owners = Membership.objects.filter(org=org, role=Membership.Role.OWNER, user__is_active=True)
+    if not owners.exclude(user=leaving).exists():
+        raise OrgInvalid("An org needs an owner. Make somebody else one first.", "last_owner")
+
+
+def issue_link(user: User, base_url: str, *, actor: str) -> str:
+    """A one-time link for this person on the server at `base_url`, with an audit entry."""
+    with schema_context("public"):
+        record("user.link", actor=actor, target=user.email)
+    return links.make_link(user, base_url)
+
+
+def use_link(uid: str, token: str, *, address: str | None = None) -> User | None:
+    """The person whom this link lets in, once: it is dead afterwards. None when it already was."""
+    with schema_context("public"), transaction.atomic():
+        user = links.user_of(uid, token, lock=True)
+        if user is not None:
+            user.last_login = timezone.now()
+            user.save(update_fields=["last_login"])
+            record("user.login_by_link", actor=user.email, target=user.email, address=address)
+    return user
+
+
+def set_password(user: User, password: str, *, actor: str, address: str | None = None) -> None:
+    """Set a person's password; their other sessions and open links end. Raises ValidationError for a weak one."""
+    validate_password(password, user)
+    with schema_context("public"), transaction.atomic():
+        user.set_password(password)
+        user.save(update_fields=["password"])
+        record("user.password", actor=actor, target=user.email, address=address)

@@ -20,8 +20,7 @@ log = logging.getLogger(__name__)
 def in_org(run: Callable[Concatenate[Org, P], R]) -> Callable[Concatenate[int, P], R | None]:
     """`run(org, …)` as a function of the org's id; a missing or suspended org is logged and dropped."""
 
-    @functools.wraps(run)
-    def opened(org_id: int, *args: P.args, **kwargs: P.kwargs) -> R | None:
+    def opened(org_id: int, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
         with schema_context("public"):
             org = Org.objects.filter(pk=org_id).first()
         if org is None or org.status != Org.Status.ACTIVE:
@@ -30,6 +29,7 @@ def in_org(run: Callable[Concatenate[Org, P], R]) -> Callable[Concatenate[int, P
         with tenant_context(org):
             return run(org, *args, **kwargs)
 
+    functools.update_wrapper(opened, run)
     return opened
 
 

@@ -9,7 +9,7 @@ from orgs import views
 
 urlpatterns = [
     path("", views.home, name="home"),
-    path("login/", auth.LoginView.as_view(template_name="orgs/login.html"), name="login"),
+    path("login/", views.LoginView.as_view(), name="login"),
     path("logout/", auth.LogoutView.as_view(), name="logout"),
     path("login/link/<str:uid>/<str:token>/", views.one_time_link, name="one_time_link"),
     path("password/", views.change_password, name="password_change"),

@@ -1,18 +1,26 @@
-"""Pages of people: where `/` leads, the one-time link, the password."""
+"""Pages of people: where `/` leads, the ways in, the password."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.contrib.auth import login, update_session_auth_hash
+from django.contrib.auth import views as auth
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.forms import SetPasswordForm
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 
 from orgs import links
 from orgs.access import list_orgs
-from orgs.services import record
+from orgs.addresses import client_address
+from orgs.forms import LoginForm, PasswordForm
+from orgs.models import User
+from orgs.services import record, set_password, use_link
+
+CAME_BY_LINK = "came_by_link"  # in the session: this person may set a password without the old one
 
 
 def home(request: HttpRequest) -> HttpResponse:
@@ -28,30 +36,57 @@ def home(request: HttpRequest) -> HttpResponse:
     return render(request, "orgs/choose.html", {"orgs": orgs})
 
 
+class LoginView(auth.LoginView):
+    """The login page; 429 with Retry-After when too many passwords were tried."""
+
+    template_name = "orgs/login.html"
+    form_class = LoginForm
+
+    def form_valid(self, form: LoginForm) -> HttpResponse:  # type: ignore[override]
+        """Enter, with an audit entry in the same transaction."""
+        user: Any = form.get_user()
+        with transaction.atomic():
+            record("user.login", actor=user.email, target=user.email, address=client_address(self.request.META))
+            return super().form_valid(form)
+
+    def form_invalid(self, form: LoginForm) -> HttpResponse:  # type: ignore[override]
+        """The page again, with what was wrong."""
+        response = super().form_invalid(form)
+        if form.wait_seconds:
+            response.status_code = 429
+            response["Retry-After"] = str(form.wait_seconds)
+        return response
+
+
 @never_cache
 def one_time_link(request: HttpRequest, uid: str, token: str) -> HttpResponse:
     """A link that lets its owner in once. Opening it only asks; the button enters, so no preview can use it up."""
-    user = links.user_of(uid, token)
-    if user is None:
-        return render(request, "orgs/link_invalid.html", status=410)
     if request.method != "POST":
-        return render(request, "orgs/link.html", {"person": user})
-    login(request, user, backend="django.contrib.auth.backends.ModelBackend")
-    record("user.login_by_link", actor=user.email, target=user.email, address=request.META.get("REMOTE_ADDR"))
-    if not user.has_usable_password():
-        return redirect("password_change")
-    return redirect("home")
+        person = links.user_of(uid, token)
+        if person is not None:
+            return render(request, "orgs/link.html", {"person": person})
+    else:
+        user = use_link(uid, token, address=client_address(request.META))
+        if user is not None:
+            login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+            request.session[CAME_BY_LINK] = True
+            return redirect("home" if user.has_usable_password() else "password_change")
+    return render(request, "orgs/link_invalid.html", status=410)
 
 
+@never_cache
 @login_required
 def change_password(request: HttpRequest) -> HttpResponse:
     """Set the password of the person who is signed in."""
-    assert request.user.is_authenticated
-    form = SetPasswordForm(request.user, request.POST or None)
+    user = request.user
+    assert isinstance(user, User)
+    needs_old = user.has_usable_password() and not request.session.get(CAME_BY_LINK)
+    form = PasswordForm(user, request.POST or None, needs_old=needs_old)
     if request.method == "POST" and form.is_valid():
-        form.save()
-        update_session_auth_hash(request, form.user)
-        record("user.password", actor=request.user.email, target=request.user.email)
+        new = form.cleaned_data["new_password1"]
+        set_password(user, new, actor=user.email, address=client_address(request.META))
+        update_session_auth_hash(request, user)
+        request.session.pop(CAME_BY_LINK, None)
         messages.success(request, "Your password is set.")
         return redirect("home")
     return render(request, "orgs/password.html", {"form": form})

@@ -8,9 +8,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from orgs.errors import OrgInvalid
-from orgs.links import make_link
 from orgs.models import Org
-from orgs.services import SYSTEM, create_user
+from orgs.services import SYSTEM, create_user, issue_link
 
 
 class Command(BaseCommand):
@@ -37,4 +36,4 @@ class Command(BaseCommand):
         except OrgInvalid as error:
             raise CommandError(error.detail) from error
         base = options["base_url"] or settings.GOODPUT_PUBLIC_URL or f"http://localhost:{settings.GOODPUT_PORT}"
-        self.stdout.write(f"link: {make_link(user, base)}")
+        self.stdout.write(f"link: {issue_link(user, base, actor=SYSTEM)}")
