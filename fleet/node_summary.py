@@ -1,0 +1,59 @@
+"""What the pages show of a node now, as JSON beside its state: a function of the state and its newest batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fleet.domain.summary import NodeNow, SubjectNow
+
+
+def models_of(batch: Any) -> dict[str, str]:
+    """UUID -> product name of the GPUs in a decoded batch."""
+    return {gpu.uuid: gpu.name for interval in batch.intervals for gpu in interval.gpus if gpu.name}
+
+
+def as_json(now: NodeNow, models: Mapping[str, str], driver: str | None) -> str:
+    """The summary of a node as a JSON text; instants in ms since 1970 UTC, weights 0..100."""
+    return json.dumps(
+        {
+            "node": _subject(now.node, models),
+            "subjects": [_subject(subject, models) for subject in now.subjects],
+            "sources": now.sources,
+            "boot_id": now.boot_id,
+            "models": dict(models),
+            "driver": driver,
+        },
+        separators=(",", ":"),
+    )
+
+
+def _subject(subject: SubjectNow, models: Mapping[str, str]) -> dict[str, Any]:
+    """One subject; what is empty is left out."""
+    verdict = subject.verdict
+    out: dict[str, Any] = {
+        "subject": subject.subject,
+        "kind": subject.kind,
+        "device": subject.device,
+        "bus_id": subject.bus_id,
+        "model": models.get(subject.device or ""),
+        "state": str(verdict.state),
+        "nominal": verdict.nominal,
+        "lower": verdict.lower,
+        "upper": verdict.upper,
+        "certain": list(verdict.certain),
+        "possible": list(verdict.possible),
+        "conditions": [
+            {
+                "code": condition.code,
+                "party": condition.party,
+                "since_ms": condition.since_ms,
+                "last_ms": condition.last_ms,
+                "weight": condition.weight,
+                "certain": condition.certain,
+            }
+            for condition in subject.conditions
+        ],
+    }
+    return {name: value for name, value in out.items() if value not in (None, [], "")}
