@@ -85,9 +85,10 @@ def real_collectors(settings: Settings, salt: Salt, clock: SystemClock) -> list[
     from agent.collect.nvml import NvmlCollector
     from agent.collect.pci import PciCollector
 
+    pci = PciCollector(settings.sysfs)
     return [
-        PciCollector(settings.sysfs),
-        NvmlCollector(settings.nvml_timeout, salt.hash),
+        pci,  # first: the GPUs' reading is judged with the bus's of the same sample
+        NvmlCollector(settings.nvml_timeout, salt.hash, lambda: pci.states),
         IbCollector(settings.sysfs, salt.hash),
         KmsgCollector(settings.kmsg, clock),
     ]

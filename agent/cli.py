@@ -11,7 +11,7 @@ import time
 from typing import Any, Optional, Sequence
 
 from agent import __version__, config
-from agent.errors import AgentError, ConfigError
+from agent.errors import AgentError, ConfigError, UsageError
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -53,6 +53,11 @@ def _parser() -> argparse.ArgumentParser:
     command("doctor", _doctor, "Check driver, kernel log, InfiniBand, clock, endpoint, key and outbox.")
     release = command("release", _release, "Ask the running agent to let go of the driver, for a GPU reset.")
     release.add_argument("--for", dest="seconds", default="120s", help="how long, such as 120s (default)")
+    replay = command("replay", _replay, "Feed a recording to the real readers and print what they make of it.")
+    record = command("record", _record, "Record this machine's kernel log or InfiniBand files for `replay`.")
+    for sub in (replay, record):
+        sub.add_argument("--kind", required=True, choices=("kmsg", "nvml", "ib"), help="what the recording holds")
+    replay.add_argument("file", nargs="?", default="-", metavar="FILE", help="the recording; - or none: standard input")
     command("version", _version, "Print the version.")
     return parser
 
@@ -107,6 +112,36 @@ def _release(arguments: argparse.Namespace, settings: config.Settings) -> int:
         raise ConfigError("--for must be 1s to 3600s")
     request_release(settings.state_dir, time.time() + int(text))
     print(f"the agent lets go of the driver for {text} s")
+    return 0
+
+
+def _replay(arguments: argparse.Namespace, _settings: config.Settings) -> int:
+    from agent.replay import replay, to_json_lines
+
+    if arguments.file == "-":
+        text = sys.stdin.read()
+    else:
+        try:
+            with open(arguments.file, encoding="utf-8", errors="backslashreplace") as file:
+                text = file.read()
+        except OSError as error:
+            raise AgentError(f"cannot read {arguments.file}: {os.strerror(error.errno or 0)}") from None
+    for line in to_json_lines(replay(arguments.kind, text)):
+        print(line)
+    return 0
+
+
+def _record(arguments: argparse.Namespace, settings: config.Settings) -> int:
+    from agent.collect.kmsg_read import SourceAbsent, SourceRefused
+    from agent.replay import record_ib, record_kmsg
+
+    if arguments.kind == "nvml":
+        raise UsageError("recording NVML is not offered; `once --dry-run` shows what was read")
+    try:
+        for line in record_ib(settings.sysfs) if arguments.kind == "ib" else record_kmsg(settings.kmsg):
+            print(line)
+    except (SourceAbsent, SourceRefused) as error:
+        raise AgentError(str(error)) from None
     return 0
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import threading
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import msgpack
@@ -69,7 +69,7 @@ class Backend:
             duplicate = sha256 in self.batches
             self.duplicates += duplicate
             self.batches[sha256] = batch
-        stamp = datetime.fromtimestamp(self.wall_ms() / 1000, tz=timezone.utc)
+        stamp = datetime.fromtimestamp(self.wall_ms() / 1000, tz=UTC)
         return {
             "batch_sha256": sha256,
             "node": batch["node_id"],

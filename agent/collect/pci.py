@@ -1,0 +1,108 @@
+"""NVIDIA functions on the PCI bus, from sysfs and without the driver: the independent witness of a lost GPU."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Optional
+
+from agent.clock import Instant
+from agent.collect.base import ABSENT, ERROR, OK, Memory, Reading
+from agent.wire import MAX_FUNCTIONS, canonical_bus_id
+
+NVIDIA = "0x10de"
+_DISPLAY, _BRIDGE_OTHER = "0x03", "0x0680"  # GPUs (VGA and 3D controllers), NVSwitches
+_DRIVER = "nvidia"
+
+
+def read_functions(sysfs: Path) -> Optional[dict[str, dict[str, Any]]]:
+    """Bus id -> {class, config: first 4 bytes or None, driver} of NVIDIA GPUs and switches; None without sysfs."""
+    root = sysfs / "bus/pci/devices"
+    try:
+        names = sorted(os.listdir(root))
+    except OSError:
+        return None
+    found: dict[str, dict[str, Any]] = {}
+    for name in names:
+        bus_id = canonical_bus_id(name)
+        if bus_id is None or _text(root / name / "vendor") != NVIDIA:
+            continue
+        kind = _text(root / name / "class")
+        if not (kind.startswith(_DISPLAY) or kind.startswith(_BRIDGE_OTHER)):
+            continue
+        found[bus_id] = {
+            "class": kind,
+            "config": _head(root / name / "config"),
+            "driver": os.path.basename(os.path.realpath(root / name / "driver"))
+            if (root / name / "driver").exists()
+            else None,
+        }
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip().lower()
+    except OSError:
+        return ""
+
+
+def _head(path: Path) -> Optional[bytes]:
+    try:
+        with path.open("rb") as file:
+            return file.read(4)
+    except OSError:
+        return None
+
+
+def function_state(config: Optional[bytes]) -> str:
+    """`dead` if the config space reads all ones (the link is gone), else `present`."""
+    return "dead" if config == b"\xff\xff\xff\xff" else "present"
+
+
+class PciCollector:
+    """Which NVIDIA functions answer; one that was seen before and vanished is told as `absent`, across restarts."""
+
+    source = "pci"
+
+    def __init__(self, sysfs: Path) -> None:
+        self._sysfs = sysfs
+        self._seen: list[str] = []
+        self._drivers: dict[str, Optional[str]] = {}
+        self.states: dict[str, str] = {}
+
+    def restore(self, memory: Memory) -> None:
+        """The bus ids seen before this process started."""
+        self._seen = [str(bus) for bus in memory.get("seen", [])][:MAX_FUNCTIONS]
+
+    def collect(self, at: Instant) -> Reading:
+        """The state of every function that is or was there."""
+        functions = read_functions(self._sysfs)
+        if functions is None:
+            self.states = {}
+            return Reading(self.source, ERROR if self._seen else ABSENT)
+        states = {bus: function_state(facts["config"]) for bus, facts in functions.items()}
+        for bus in self._seen:
+            states.setdefault(bus, "absent")
+        self._seen = sorted(states)[:MAX_FUNCTIONS]
+        self.states = {bus: states[bus] for bus in self._seen}
+        facts: dict[str, Any] = {}
+        if self.states:
+            facts["pci"] = dict(self.states)
+        events = self._unbound(functions, at)
+        if events:
+            facts["events"] = events
+        return Reading(self.source, OK, facts, {"seen": self._seen} if self._seen else {})
+
+    def _unbound(self, functions: dict[str, dict[str, Any]], at: Instant) -> list[dict[str, Any]]:
+        """An event for each GPU that left the driver while others kept it: its owner did that."""
+        drivers = {bus: facts["driver"] for bus, facts in functions.items()}
+        kept = any(driver == _DRIVER for driver in drivers.values())
+        gone = [b for b, d in drivers.items() if d != _DRIVER and self._drivers.get(b) == _DRIVER]
+        self._drivers = drivers
+        if not kept:
+            return []
+        return [{"kind": "driver_unbind", "pci_bus_id": bus, "at": at.ts, "mono": at.mono} for bus in gone]
+
+    def close(self) -> None:
+        """Nothing is held."""
