@@ -5,10 +5,10 @@ The server listens on 127.0.0.1 only and asks for a SCRAM password there; there 
 """
 
 import contextlib
-import hashlib
 import importlib.util
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import sys
@@ -41,13 +41,8 @@ class Postgres:
         self.bin = find_bin()
         self.home = home
         if not self._can_use(home):
-            here = SYSTEM_HOME / hashlib.sha256(str(home).encode()).hexdigest()[:12]
             self.bin = _copy_of(self.bin)
-            _make_folder(SYSTEM_HOME, 0o711)
-            _make_folder(here, 0o711)
-            self.home = here
-            with contextlib.suppress(FileExistsError):
-                (home / "pg").symlink_to(here / "pg")
+            self.home = _home_outside(home)
         self.data = self.home / "pg"
 
     @property
@@ -171,25 +166,38 @@ def can_connect(url: str) -> str | None:
     return None
 
 
+def _home_outside(home: Path) -> Path:
+    """A folder below SYSTEM_HOME for the data of `home`, which gets a link to it; the same one at every call."""
+    link = home / "pg"
+    if not link.is_symlink():
+        folder = SYSTEM_HOME / secrets.token_hex(6)
+        _open_folder(folder)
+        link.symlink_to(folder / "pg")
+    return link.readlink().parent
+
+
 def _copy_of(bin_folder: Path) -> Path:
     """A copy of the package's binaries that every account can run; its libraries are found relative to it."""
     package = bin_folder.parent.parent
     version = run_as(None, [str(bin_folder / "postgres"), "--version"]).stdout.decode().split()[-1]
     target = SYSTEM_HOME / f"postgres-{version}"
     if not target.exists():
-        _make_folder(SYSTEM_HOME, 0o711)
+        _open_folder(SYSTEM_HOME)
         draft = target.with_name(f"{target.name}.{os.getpid()}")
         unneeded = shutil.ignore_patterns("include", "pgxs", "__pycache__", "*.py")
-        shutil.copytree(package, draft / package.name, symlinks=True, ignore=unneeded)
-        libraries = package.with_name(f"{package.name}.libs")
-        if libraries.exists():
-            shutil.copytree(libraries, draft / libraries.name, symlinks=True)
+        for source in (package, package.with_name(f"{package.name}.libs")):
+            if source.exists():
+                shutil.copytree(source, draft / source.name, symlinks=True, ignore=unneeded)
+        for path in (draft, *draft.rglob("*")):  # whatever the umask was when they were installed
+            if not path.is_symlink():
+                path.chmod(path.stat().st_mode | (0o555 if path.is_dir() or path.parent.name == "bin" else 0o444))
         with contextlib.suppress(OSError):  # another run was quicker
             draft.rename(target)
         shutil.rmtree(draft, ignore_errors=True)
     return target / package.name / "pginstall" / "bin"
 
 
-def _make_folder(folder: Path, mode: int) -> None:
+def _open_folder(folder: Path) -> None:
+    """Make a folder of ours that the database's account may pass through."""
     folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(mode)
+    folder.chmod(0o711)
