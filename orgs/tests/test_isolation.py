@@ -1,0 +1,129 @@
+"""One org never sees another: PostgreSQL is asked, not the wrapper."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, ProgrammingError, connection, connections, transaction
+from django_tenants.utils import schema_context, tenant_context
+
+from fleet.models import Cluster
+from orgs.tests.probe_urls import ask
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def probe(settings: Any) -> None:
+    """The site with the probe's routes in front."""
+    settings.ROOT_URLCONF = "orgs.tests.probe_urls"
+
+
+@pytest.mark.usefixtures("probe")
+def test_a_page_runs_in_the_org_of_its_path_and_leaves_it(
+    alpha: Any, beta: Any, ada: Any, bo: Any, client_of: Any
+) -> None:
+    for org, person in ((alpha, ada), (beta, bo)):
+        answer = client_of(person).get(f"/o/{org.slug}/where").json()
+        assert answer["schema"] == org.schema_name
+        assert [part.strip(' "') for part in answer["search_path"].split(",")] == [org.schema_name, "public"]
+        assert ask()["schema"] == "public"
+
+
+@pytest.mark.usefixtures("probe")
+def test_a_page_outside_an_org_runs_in_public_whatever_ran_before(alpha: Any, client_of: Any) -> None:
+    connection.set_tenant(alpha)
+    assert client_of(None).get("/where").json()["schema"] == "public"
+
+
+@pytest.mark.usefixtures("probe")
+def test_a_stranger_gets_404_and_nobody_in_particular_the_login(alpha: Any, bo: Any, client_of: Any) -> None:
+    assert client_of(bo).get("/o/alpha/where").status_code == 404
+    assert client_of(bo).get("/o/no-such-org/where").status_code == 404
+    for slug in ("alpha", "no-such-org"):  # one answer for both
+        response = client_of(None).get(f"/o/{slug}/where")
+        assert response.status_code == 302
+        assert response["Location"] == f"/login/?next=/o/{slug}/where"
+
+
+@pytest.mark.usefixtures("probe")
+def test_the_host_never_chooses_the_org(alpha: Any, ada: Any, client_of: Any) -> None:
+    response = client_of(ada).get("/o/alpha/where", headers={"host": "127.0.0.1:8080"})
+    assert response.json()["schema"] == alpha.schema_name
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("probe")
+def test_an_exception_leaves_the_org(alpha: Any, ada: Any, client_of: Any) -> None:
+    client = client_of(ada)
+    client.raise_request_exception = False
+    assert client.get("/o/alpha/boom").status_code == 500
+    assert ask()["schema"] == "public"
+
+
+@pytest.mark.usefixtures("probe")
+def test_a_page_of_an_org_must_not_stream(alpha: Any, ada: Any, client_of: Any) -> None:
+    with pytest.raises(RuntimeError, match="must not stream"):
+        client_of(ada).get("/o/alpha/stream")
+    assert ask()["schema"] == "public"
+
+
+def test_a_forgotten_org_is_an_error_and_not_another_orgs_rows(alpha: Any) -> None:
+    with tenant_context(alpha):
+        Cluster.objects.create(name="c1")
+    with pytest.raises(ProgrammingError, match="does not exist"), transaction.atomic():
+        Cluster.objects.count()
+    with pytest.raises(ProgrammingError, match="does not exist"), transaction.atomic():
+        Cluster.objects.create(name="c2")
+
+
+def test_rows_of_one_org_are_not_there_in_the_other(alpha: Any, beta: Any) -> None:
+    with tenant_context(alpha):
+        mine = Cluster.objects.create(name="c1")
+    with tenant_context(beta):
+        assert not Cluster.objects.exists()
+        assert not Cluster.objects.filter(pk=mine.pk).exists()
+        Cluster.objects.create(name="c1")  # no clash of names across orgs
+
+
+def test_a_rolled_back_savepoint_does_not_leave_the_org(alpha: Any, beta: Any) -> None:
+    """The case in which a cached search path would lie (django-tenants' TENANT_LIMIT_SET_CALLS)."""
+    with tenant_context(alpha):
+        Cluster.objects.create(name="c1")
+        twice = [Cluster(name="c1"), Cluster(name="c1")]
+        with pytest.raises(IntegrityError), transaction.atomic(), tenant_context(beta):
+            Cluster.objects.bulk_create(twice)
+        assert ask()["schema"] == alpha.schema_name
+        assert Cluster.objects.count() == 1
+
+
+def test_contexts_nest_and_come_back_after_an_exception(alpha: Any, beta: Any) -> None:
+    with tenant_context(alpha):
+        with pytest.raises(KeyError), schema_context(beta.schema_name):
+            raise KeyError
+        assert ask()["schema"] == alpha.schema_name
+    assert ask()["schema"] == "public"
+
+
+def test_two_threads_stay_in_their_orgs(alpha: Any, beta: Any) -> None:
+    both_inside = threading.Barrier(2, timeout=20)
+
+    def look(org: Any) -> list[str]:
+        try:
+            seen = []
+            for _ in range(20):
+                with tenant_context(org):
+                    both_inside.wait()
+                    seen.append(ask()["schema"])
+                    both_inside.wait()
+                seen.append(ask()["schema"])
+            return seen
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(look, (alpha, beta)))
+    assert answers == [[alpha.schema_name, "public"] * 20, [beta.schema_name, "public"] * 20]
