@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from django import db
 from django.http import HttpRequest
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -13,7 +15,7 @@ from rest_framework.views import APIView
 
 from agent import wire
 from fleet import ingest
-from fleet.errors import BatchRejected, FleetError
+from fleet.errors import BatchRejected, FleetError, NotStored
 from goodput_site.problems import CONTENT_TYPE, problem_body
 from orgs.authentication import KeyAuthentication
 from orgs.errors import KeyRefused
@@ -44,6 +46,23 @@ class Batches(APIView):
         """Always JSON: an agent negotiates nothing."""
         return self.renderer_classes[0](), "application/json"
 
+    def initial(self, request: Any, *args: Any, **kwargs: Any) -> None:
+        """Look at the headers before the key, and at the key before the body.
+
+        A body that trickles in holds a thread of the server, so nobody without a key may make it wait for one.
+        """
+        _check_headers(request.META)
+        super().initial(request, *args, **kwargs)
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """A refusal as a problem document. A database that can't be asked for the key is a 503, never a 500."""
+        if isinstance(exc, db.Error):
+            db.connection.close()
+            exc = NotStored("The database does not answer right now. Keep this batch and try again.")
+        if isinstance(exc, (FleetError, KeyRefused)):
+            return _refusal(exc)
+        return super().handle_exception(exc)
+
     @extend_schema(
         operation_id="upload_batch",
         request={("application/msgpack", "gzip"): OpenApiTypes.BINARY},
@@ -55,26 +74,33 @@ class Batches(APIView):
     )
     def post(self, request: Any) -> Response:
         """Store one batch. 202 with a receipt once it is committed; 4xx and 5xx are problem documents."""
-        try:
-            request.auth.require("ingest")
-            receipt = ingest.receive(_body(request._request), request.auth, request.headers)
-        except (FleetError, KeyRefused) as error:
-            return _refusal(error)
+        request.auth.require("ingest")
+        receipt = ingest.receive(_body(request._request), request.auth, request.headers)
         return Response(receipt.as_json(), status=202)
 
 
-def _body(request: HttpRequest) -> bytes:
-    """The upload, at most `wire.MAX_BODY_BYTES`. Raises BatchRejected 413 or 415."""
-    if request.META.get("CONTENT_TYPE", "").partition(";")[0].strip().lower() != wire.CONTENT_TYPE:
+def _check_headers(meta: Mapping[str, str]) -> None:
+    """Raises BatchRejected 415, 411 or 413: what can be refused without reading a byte of the body."""
+    if meta.get("CONTENT_TYPE", "").partition(";")[0].strip().lower() != wire.CONTENT_TYPE:
         raise BatchRejected(415, "bad_content_type", f"Send Content-Type: {wire.CONTENT_TYPE}.")
-    if request.META.get("HTTP_CONTENT_ENCODING", "").strip().lower() != "gzip":
+    if meta.get("HTTP_CONTENT_ENCODING", "").strip().lower() != "gzip":
         raise BatchRejected(415, "bad_content_encoding", "Send Content-Encoding: gzip, once.")
-    length = request.META.get("CONTENT_LENGTH") or "0"
-    if length.isdigit() and int(length) > wire.MAX_BODY_BYTES:
+    length = meta.get("CONTENT_LENGTH") or ""
+    if not (length.isascii() and length.isdigit()):
+        raise BatchRejected(411, "length_required", "Send Content-Length; a chunked upload is not read.")
+    if int(length[:20]) > wire.MAX_BODY_BYTES:
         raise BatchRejected(413, "too_large", f"A batch is at most {wire.MAX_BODY_BYTES} bytes.")
-    body = request.read(wire.MAX_BODY_BYTES + 1)
-    if len(body) > wire.MAX_BODY_BYTES:
-        raise BatchRejected(413, "too_large", f"A batch is at most {wire.MAX_BODY_BYTES} bytes.")
+
+
+def _body(request: HttpRequest) -> bytes:
+    """The upload, as long as its Content-Length (checked before). Raises BatchRejected 408 when it broke off."""
+    length = int(request.META["CONTENT_LENGTH"])
+    try:
+        body = request.read(length)
+    except OSError as error:
+        raise BatchRejected(408, "cut_short", "The upload broke off.") from error
+    if len(body) < length:  # the transport's doing, so unlike a cut gzip member it is worth another try
+        raise BatchRejected(408, "cut_short", "The upload broke off.")
     return body
 
 

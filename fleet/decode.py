@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable
-from datetime import datetime
 from math import copysign
 from operator import attrgetter
 from typing import Annotated, Any
@@ -35,7 +34,7 @@ _SCALARS: dict[str, Any] = {
     "number": Annotated[int, Meta(ge=0, le=10**9)] | Annotated[float, Meta(ge=0, le=1e9)],
     "str": _Str,
     "bool": bool,
-    "time": _UInt | Annotated[datetime, Meta(tz=True)],
+    "time": _UInt | msgspec.msgpack.Ext,  # not datetime: msgspec would take RFC 3339 text for one too
 }
 
 
@@ -81,7 +80,9 @@ STRUCTS = _build_structs()
 Batch = STRUCTS["BATCH"]
 _decoder = msgspec.msgpack.Decoder(Batch)
 _encoder = msgspec.msgpack.Encoder()
-_path_of_error = re.compile(r" - at `(\$?[^`]*)`$")
+_path_of_error = re.compile(r" - at (?:`key` in )?`(\$?[^`]*)`$")
+_limit_of_error = re.compile(r"^Expected `(?:array|object)` of length <= ")
+_TIMESTAMP = -1  # MessagePack's own extension type
 
 
 def gunzip(body: bytes) -> bytes:
@@ -110,11 +111,7 @@ def decode(raw: bytes) -> Any:
     """
     batch = decode_trusted(raw, check=True)
     _check_strings(batch)
-    previous = -1
     for interval in batch.intervals:
-        if interval.ts < previous:
-            raise BatchRejected(422, "bad_order", "The intervals are not in time order.")
-        previous = interval.ts
         for port in interval.ib_ports:
             rate = port.link_rate
             if isinstance(rate, float) and copysign(1.0, rate) < 0:
@@ -126,13 +123,15 @@ def decode_trusted(raw: bytes, check: bool = False) -> Any:
     """As `decode`, for bytes that were checked before they were stored (the inbox)."""
     try:
         batch = _decoder.decode(raw)
-    except msgspec.ValidationError as error:
+    except RecursionError as error:
+        raise BatchRejected(400, "too_deep", "The batch nests too deeply to be read at all.") from error
+    except (msgspec.MsgspecError, ValueError) as error:
         if check:
             scan(raw, wire.MAX_NESTING)  # bytes that are not even honest MessagePack are a 400, not a 422
-        raise _contract_error(str(error), raw) from error
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, OverflowError, ValueError) as error:
-        if check:
-            scan(raw, wire.MAX_NESTING)
+        if isinstance(error, msgspec.ValidationError):
+            raise _contract_error(str(error)) from error
+        if "UTF-8" in str(error):
+            raise BatchRejected(422, "bad_string", "A string is not UTF-8.") from error
         raise BatchRejected(400, "bad_msgpack", "The body is not a MessagePack map of this contract.") from error
     # Bytes that a typed encoder reproduces exactly hold no duplicate, no unknown key and no hidden depth.
     if check and _encoder.encode(batch) != raw:
@@ -143,25 +142,39 @@ def decode_trusted(raw: bytes, check: bool = False) -> Any:
     if batch.schema_version != wire.SCHEMA_VERSION:
         raise BatchRejected(422, "schema_version", f"This server reads schema_version {wire.SCHEMA_VERSION} only.")
     if not batch.intervals:
-        raise BatchRejected(422, "invalid", "intervals: a batch holds 1 to 4 intervals.")
+        raise BatchRejected(422, "no_intervals", "A batch holds 1 to 4 intervals.")
     return batch
 
 
-def _milliseconds(instant: datetime) -> int:
-    """ms since 1970 UTC, rounded down."""
-    seconds = int(instant.replace(microsecond=0).timestamp())
-    if seconds < 0:
-        raise BatchRejected(422, "invalid", "ts lies before 1970.")
-    return seconds * 1000 + instant.microsecond // 1000
+def _milliseconds(stamp: msgspec.msgpack.Ext) -> int:
+    """ms since 1970 UTC of a MessagePack timestamp (32, 64 or 96 bits), rounded down."""
+    data = bytes(stamp.data)
+    if stamp.code != _TIMESTAMP or len(data) not in (4, 8, 12):
+        raise BatchRejected(422, "invalid", "ts: Expected `int` or a MessagePack timestamp, got another extension.")
+    if len(data) == 8:
+        nanoseconds, seconds = divmod(int.from_bytes(data, "big"), 1 << 34)
+    else:
+        nanoseconds = int.from_bytes(data[:-8], "big")
+        seconds = int.from_bytes(data[-8:], "big", signed=len(data) == 12)
+    milliseconds = seconds * 1000 + nanoseconds // 1_000_000
+    if nanoseconds > 999_999_999 or not 0 <= milliseconds <= wire.MAX_INT:
+        raise BatchRejected(422, "invalid", "ts: the MessagePack timestamp is out of range.")
+    return milliseconds
 
 
-def _contract_error(message: str, raw: bytes) -> BatchRejected:
-    """A 422 that names the place in the batch, never its content."""
+def _contract_error(message: str) -> BatchRejected:
+    """A 422 that names the place in the batch, never its content. Each limit of the wire has its own code."""
     match = _path_of_error.search(message)
-    where = match.group(1).removeprefix("$").lstrip(".") if match else "the batch"
+    where = (match.group(1).removeprefix("$").lstrip(".") if match else "") or "the batch"
     what = _path_of_error.sub("", message)
-    code = "non_finite" if "`float`" in what and "got" not in what else "invalid"
-    return BatchRejected(422, code, f"{where or 'the batch'}: {what[:200]}.")
+    code = "invalid"
+    if _limit_of_error.match(what):
+        code = f"too_many_{where.rpartition('.')[2]}"
+    elif what.startswith("Expected `str` of length"):
+        code = "bad_string"
+    elif "`float`" in what and "got" not in what:
+        code = "non_finite"
+    return BatchRejected(422, code, f"{where}: {what[:200]}.")
 
 
 def _string_getters() -> dict[str, Callable[[Any], tuple[Any, ...]]]:
@@ -209,5 +222,5 @@ def _check_strings(batch: Any) -> None:
         raise BatchRejected(422, "bad_string", "A string holds NUL, a control or an invisible formatting character.")
     if not joined.isascii() and any(len(text.encode()) > wire.MAX_STRING_BYTES for text in strings):
         raise BatchRejected(422, "bad_string", f"A string is longer than {wire.MAX_STRING_BYTES} bytes.")
-    if not batch.cluster_id or not batch.node_id:
+    if not batch.cluster_id.strip() or not batch.node_id.strip():
         raise BatchRejected(422, "bad_string", "cluster_id and node_id must not be empty.")

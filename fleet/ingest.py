@@ -7,16 +7,19 @@ tried once more, which is safe because the same bytes meet the same row.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import time
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
+from django import db
 from django.db import connection
 from psycopg import sql
 
@@ -25,6 +28,8 @@ from fleet import decode
 from fleet.errors import BatchRejected, NotStored, SeqConflict, WrongCluster
 from fleet.partitions import ensure_partition, sample_day, week_of
 from orgs.keys import KeyInfo
+
+log = logging.getLogger(__name__)
 
 AHEAD_MS = 10 * 60 * 1000  # a sample further in the future than this has a suspect clock
 MAX_DROPPED = 2**63 - 1
@@ -42,6 +47,11 @@ on conflict (sample_day, sha256) do nothing
 returning received_at, is_seq_conflict
 """
 _READ_BACK = "select received_at, is_seq_conflict from {inbox} where sample_day = %s::date and sha256 = %b::bytea"
+# psycopg's own come from the raw cursor, Django's from connecting and from making a partition.
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError, db.OperationalError, db.InterfaceError)
+_OTHERS = """select encode(sha256, 'hex') from {inbox}
+where agent_id = %s::text and seq = %s::bigint and sha256 <> %b::bytea order by received_at limit 3"""
+_TEMPLATES = {"insert": _INSERT, "read_back": _READ_BACK, "others": _OTHERS}
 _statements: dict[tuple[str, str], str] = {}
 _known_partitions: set[tuple[str, Any]] = set()
 
@@ -80,9 +90,9 @@ def receive(body: bytes, key: KeyInfo, headers: Mapping[str, str]) -> Receipt:
     if key.cluster and batch.cluster_id != key.cluster:
         raise WrongCluster("This key is good for another cluster.")
     digest = hashlib.sha256(raw).digest()
-    first_ts, last_ts = batch.intervals[0].ts, batch.intervals[-1].ts
+    times = [interval.ts for interval in batch.intervals]
     values = {
-        "sample_day": sample_day(first_ts),
+        "sample_day": sample_day(times[0]),
         "sha256": digest,
         "body": body,
         "cluster": batch.cluster_id,
@@ -94,10 +104,12 @@ def receive(body: bytes, key: KeyInfo, headers: Mapping[str, str]) -> Receipt:
         "key_id": key.id or None,
         "signature": _signature(headers.get(wire.HEADER_SIGNATURE)),
         "dropped": _dropped(headers.get(wire.HEADER_DROPPED)),
-        "suspect": last_ts > time.time() * 1000 + AHEAD_MS,
+        # A wall clock that was set back between two samples is no reason to lose them: the fold orders by boot time.
+        "suspect": max(times) > time.time() * 1000 + AHEAD_MS or times != sorted(times),
     }
     received_at, is_conflict, duplicate = _commit(key.schema_name, values)
     if is_conflict:
+        _log_conflict(key, values)
         raise SeqConflict("This installation sent other bytes under the same seq before. Both are kept.")
     return Receipt(digest.hex(), batch.node_id, batch.seq, received_at, duplicate)
 
@@ -109,11 +121,11 @@ def _commit(schema: str, values: dict[str, Any]) -> tuple[datetime, bool, bool]:
             return _insert(schema, values)
         except psycopg.errors.CheckViolation:  # no partition of this week (any more)
             _known_partitions.clear()
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except _LOST as error:
             connection.close()
             if attempt == 2:
                 raise NotStored("The database can't take batches right now. Keep this one and try again.") from error
-        except psycopg.Error as error:
+        except (psycopg.Error, db.Error) as error:
             raise NotStored("The batch could not be stored. Keep it and try again.") from error
     raise NotStored("The batch could not be stored. Keep it and try again.")
 
@@ -138,12 +150,23 @@ def _insert(schema: str, values: dict[str, Any]) -> tuple[datetime, bool, bool]:
         return row[0], row[1], True
 
 
+def _log_conflict(key: KeyInfo, values: dict[str, Any]) -> None:
+    """One line for the operator: which bytes stand against which. Strings were checked to be printable."""
+    others: list[Any] = []
+    with suppress(*_LOST), psycopg.Cursor(connection.connection) as cursor:
+        cursor.execute(_statement(key.schema_name, "others"), (values["agent_id"], values["seq"], values["sha256"]))
+        others = [row[0] for row in cursor.fetchall()]
+    log.warning(
+        "seq_conflict org=%s key=%s agent=%r seq=%d sha256=%s stored_before=%s",
+        *(key.org_slug, key.prefix, values["agent_id"], values["seq"], values["sha256"].hex(), ",".join(others)),
+    )
+
+
 def _statement(schema: str, name: str) -> str:
     """The statement for an org's inbox, built once."""
     known = _statements.get((schema, name))
     if known is None:
-        template = _INSERT if name == "insert" else _READ_BACK
-        known = sql.SQL(template).format(inbox=sql.Identifier(schema, "fleet_inbox")).as_string(None)
+        known = sql.SQL(_TEMPLATES[name]).format(inbox=sql.Identifier(schema, "fleet_inbox")).as_string(None)
         _statements[(schema, name)] = known
     return known
 

@@ -59,19 +59,30 @@ def _head(raw: bytes, at: int) -> tuple[str, int, int]:
     if first <= 0xBF:
         return "str", first & 0x1F, at + 1
     if first in _FIXED:
+        if 0xD4 <= first <= 0xD8:
+            _check_extension(raw[at + 1 : at + 2])
         return "leaf", _FIXED[first], at + 1
     if first in _SIZED:
         kind, width = _SIZED[first]
         size = int.from_bytes(raw[at + 1 : at + 1 + width], "big")
+        if kind == "ext":
+            _check_extension(raw[at + 1 + width : at + 2 + width])
         return kind, size + (kind == "ext"), at + 1 + width
     raise BatchRejected(400, "bad_msgpack", f"Byte {first:#04x} at offset {at} is not MessagePack.")
+
+
+def _check_extension(code: bytes) -> None:
+    """Only the timestamp, type -1, may travel: another reader of the same bytes would make objects of the rest."""
+    if code != b"\xff":
+        raise BatchRejected(400, "bad_extension", "The only MessagePack extension allowed is the timestamp.")
 
 
 def scan(raw: bytes, max_depth: int, max_items: int = MAX_ITEMS) -> int:
     """The number of map keys in `raw`, after checking that no map names a key twice and nothing nests too deeply.
 
-    Raises BatchRejected 400: `duplicate_key`, `too_deep` (more than `max_depth` containers within each other),
-    `too_many_items`, `bad_msgpack` (truncated, a key that is not a string, bytes after the end).
+    Raises BatchRejected 400: `duplicate_key`, `too_many_items`, `bad_extension` (any but the timestamp),
+    `bad_msgpack` (truncated, a key that is not a string, bytes after the end); 422: `too_deep` (more than `max_depth`
+    containers within each other).
     """
     at, items, keys = 0, 0, 0
     # One entry per open container: [elements still to come, the set of its keys or None for an array, is a key next].
@@ -102,7 +113,7 @@ def scan(raw: bytes, max_depth: int, max_items: int = MAX_ITEMS) -> int:
                 raise BatchRejected(400, "too_many_items", f"The batch holds more than {max_items} elements.")
             at = at_value
             if len(stack) >= max_depth:
-                raise BatchRejected(400, "too_deep", f"The batch nests more than {max_depth} levels deep.")
+                raise BatchRejected(422, "too_deep", f"The batch nests more than {max_depth} levels deep.")
             stack.append([n, set() if kind == "map" else None, kind == "map"])
         else:
             at = at_value + n

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta
 
-from django.db import IntegrityError, OperationalError, ProgrammingError, connection, transaction
+from django.db import IntegrityError, ProgrammingError, connection, transaction
 from psycopg import sql
 
 EPOCH = date(1970, 1, 1)
 # Days outside are absurd (a dead clock battery, a forged batch): they are kept as unknown time under the epoch's day.
 FIRST_DAY = date(2025, 1, 1)
 LAST_DAY = date(2035, 12, 30)  # the Sunday of the last week
+MADE_BY_ANOTHER = ("42P07", "23505")  # duplicate_table, unique_violation (of the catalogue's own indexes)
 WEEKS_AHEAD = 3
 WEEKS_BACK = 1
 
@@ -59,8 +60,8 @@ def ensure_partition(schema: str, day: date) -> bool:
         with transaction.atomic(), connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(sql.SQL(statement).format(**names).as_string(cursor.connection))
-    except (ProgrammingError, OperationalError, IntegrityError) as error:
-        if "already exists" in str(error):
+    except (ProgrammingError, IntegrityError) as error:
+        if getattr(error.__cause__, "sqlstate", None) in MADE_BY_ANOTHER:
             return False
         raise
     return True
