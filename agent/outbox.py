@@ -8,17 +8,16 @@ batches of one incarnation of this file (named by `agent_id`) without gaps.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import sqlite3
 import threading
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import Any, Iterable, Iterator, Optional
 
 from agent import failpoints, wire
-from agent.outbox_file import OutboxDamaged, translated
+from agent.outbox_file import OutboxDamaged, is_whole, translated
 
 FORMAT = 1
 LIMIT_BYTES = 500_000_000  # with the WAL file: the product guide's promise
@@ -78,14 +77,15 @@ class Outbox:
     def _prepare(self, limit_bytes: int) -> None:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute("PRAGMA wal_autocheckpoint=500")
         self._db.execute("PRAGMA journal_size_limit=2097152")
         self._db.execute("PRAGMA cache_size=-512")
         self._db.execute("PRAGMA temp_store=MEMORY")
         page = int(self._db.execute("PRAGMA page_size").fetchone()[0])
         self._page = page
         self.limit_bytes = limit_bytes
-        self._main_limit = max(64 * page, limit_bytes - min(WAL_RESERVE_BYTES, limit_bytes // 4))
+        reserve = min(WAL_RESERVE_BYTES, limit_bytes // 4)
+        self._main_limit = max(64 * page, limit_bytes - reserve)
+        self._db.execute(f"PRAGMA wal_autocheckpoint={max(16, min(500, reserve // page // 4))}")
         self._db.execute(f"PRAGMA max_page_count={self._main_limit // page}")
         version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
         if version > FORMAT:
@@ -309,19 +309,20 @@ class Outbox:
         self._leased.discard(batch.id)
         return True
 
-    def adopt(self, agent_id: str, seq: Optional[int], sha256: str, body: bytes, made_at: int) -> None:
-        """Takes over a batch of another incarnation, byte for byte."""
+    def adopt(self, rows: Iterable[tuple[str, Optional[int], str, bytes, int]]) -> int:
+        """Takes over batches of another incarnation, byte for byte, in one transaction; their number."""
+        count = 0
         with self.transaction():
-            self._make_room(len(body) + 4 * self._page, made_at)
-            self._db.execute(
-                "INSERT INTO batches (agent_id, seq, sha256, body, made_at) VALUES (?, ?, ?, ?, ?)",
-                (agent_id, seq, sha256, body, made_at),
-            )
+            for row in rows:
+                self._make_room(len(row[3]) + 4 * self._page, row[4])
+                self._db.execute(
+                    "INSERT INTO batches (agent_id, seq, sha256, body, made_at) VALUES (?, ?, ?, ?, ?)", row
+                )
+                count += 1
+        return count
 
     def queued(self) -> Iterator[tuple[str, Optional[int], str, bytes, int]]:
         """(agent_id, seq, sha256, body, made_at) of every waiting batch whose bytes are whole, oldest first."""
-        import gzip
-
         last = 0
         while True:
             with self._lock, translated():
@@ -333,9 +334,8 @@ class Outbox:
             if row is None:
                 return
             last = row[0]
-            with contextlib.suppress(OSError, EOFError, ValueError):
-                if hashlib.sha256(gzip.decompress(row[4])).hexdigest() == row[3]:
-                    yield row[1:]
+            if is_whole(row[4], row[3]):
+                yield row[1:]
 
     # -- room ----------------------------------------------------------------------------------------------------
 

@@ -68,22 +68,31 @@ def last_known_seq(path: Path) -> Optional[int]:
     return None
 
 
-def salvage(path: Path) -> Iterator[tuple[str, Optional[int], str, bytes, int]]:
-    """(agent_id, seq, sha256, body, made_at) of each waiting batch that a damaged file still gives, oldest first."""
+def is_whole(body: object, sha256: object) -> bool:
+    """Whether a stored gzip member still holds exactly the bytes that its hash names."""
     import gzip
     import hashlib
+    import zlib
 
+    try:
+        return hashlib.sha256(gzip.decompress(body)).hexdigest() == sha256  # type: ignore[arg-type]
+    except (OSError, EOFError, ValueError, TypeError, zlib.error):
+        return False
+
+
+def salvage(path: Path) -> Iterator[tuple[str, Optional[int], str, bytes, int]]:
+    """(agent_id, seq, sha256, body, made_at) of each waiting batch that a damaged file still gives, oldest first."""
     with (
         contextlib.suppress(sqlite3.Error),
         contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db,
     ):
         ids = [row[0] for row in db.execute("SELECT id FROM batches WHERE state=0 ORDER BY id")]
         for row_id in ids:
-            with contextlib.suppress(sqlite3.Error, OSError, EOFError, ValueError, TypeError):
+            with contextlib.suppress(sqlite3.Error):
                 row = db.execute(
                     "SELECT agent_id, seq, sha256, body, made_at FROM batches WHERE id=?", (row_id,)
                 ).fetchone()
-                if hashlib.sha256(gzip.decompress(row[3])).hexdigest() == row[2]:
+                if row is not None and is_whole(row[3], row[2]):
                     yield row
 
 

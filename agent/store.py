@@ -51,10 +51,7 @@ class Store:
         log.error("the outbox was damaged (%s): set aside as %s, last known seq %s; a new one begins", why, aside, seq)
         self.resets.append({"file": aside.name, "last_seq": seq, "why": why})
         fresh = Outbox(self.path, self._limit)
-        saved = 0
-        for row in salvage(aside):
-            fresh.adopt(*row)
-            saved += 1
+        saved = fresh.adopt(salvage(aside))
         fresh.put("outbox_reset", {"file": aside.name, "last_seq": seq, "salvaged": saved, "why": why[:200]})
         fresh.close()
 
@@ -116,8 +113,7 @@ class Store:
             return
         try:
             volatile.assemble(0)
-            for row in volatile.queued():
-                self._disk.adopt("", *row[1:])
+            self._disk.adopt(("", *row[1:]) for row in volatile.queued())
         except OutboxFull:
             return
         volatile.close()

@@ -227,12 +227,15 @@ _BUS_ID = re.compile(r"^(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\
 def canonical_bus_id(text: str) -> Optional[str]:
     """The bus id as `0000:3b:00.0`: lower case, the domain at least four digits, function 0 where none is named.
 
-    None when `text` is no PCI bus id. NVML's eight-digit domains (`00000000:3B:00.0`) lose their leading zeros.
+    None when `text` is no PCI bus id (a device number ends at 1f). NVML's eight-digit domains (`00000000:3B:00.0`) lose
+    their leading zeros.
     """
     match = _BUS_ID.match(text.strip().lower())
     if match is None:
         return None
     domain, bus, device, function = match.groups()
+    if int(device, 16) > 0x1F:
+        return None
     return f"{int(domain or '0', 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{function or '0'}"
 
 

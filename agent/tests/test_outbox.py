@@ -1,0 +1,193 @@
+"""The outbox: nothing leaves without a receipt, the cap holds with the WAL file, damage and full disks are survived."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+
+import pytest
+
+from agent.outbox import Outbox
+from agent.store import Store
+from agent.tests.rig import Rig
+
+
+def fill(rig, minutes):
+    for _ in range(minutes):
+        rig.minute()
+
+
+def test_samples_are_durable_as_they_are_taken(tmp_path, backend):
+    rig = Rig(tmp_path, backend.url)
+    for number in range(1, 4):
+        rig.sample()
+        copy = tmp_path / f"copy-{number}"
+        shutil.copytree(tmp_path, copy, ignore=shutil.ignore_patterns("copy-*"))
+        after_power_cut = Outbox(copy / "outbox.sqlite")
+        kept = after_power_cut.sample_count() + sum(_intervals(row) for row in after_power_cut.queued())
+        assert kept == number
+        after_power_cut.close()
+    assert rig.store.outbox._db.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert rig.store.outbox._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    rig.close()
+
+
+def _intervals(row):
+    import gzip
+
+    import msgpack
+
+    return len(msgpack.unpackb(gzip.decompress(row[3]), raw=False)["intervals"])
+
+
+def test_cap_holds_with_the_wal_and_every_eviction_is_told(tmp_path, backend):
+    limit = 600_000
+    backend.down = True
+    rig = Rig(tmp_path, backend.url, limit_bytes=limit)
+    largest = 0
+    for _ in range(60):
+        fill(rig, 4)
+        files = [p for p in tmp_path.iterdir() if p.name.startswith("outbox.sqlite")]
+        largest = max(largest, sum(p.stat().st_size for p in files))
+    assert largest <= limit
+    outbox = rig.store.outbox
+    counts = outbox.counts()
+    assert counts["dropped"] > 0
+    assert counts["tombstones"] == counts["dropped"]
+    assert counts["dropped"] + counts["batches_queued"] == counts["seq"]
+    queued = [row[1] for row in outbox.queued()]
+    assert queued == list(range(counts["dropped"] + 1, counts["seq"] + 1))  # the oldest went
+    backend.down = False
+    rig.drain()
+    assert backend.requests[-1][1]["X-Goodput-Dropped-Batches"] == str(counts["dropped"])
+    rig.close()
+
+
+def test_a_batch_under_way_is_not_evicted(tmp_path, backend):
+    rig = Rig(tmp_path, backend.url, limit_bytes=400_000)
+    rig.minute()
+    rig.store.assemble(rig.now_ms)
+    outbox = rig.store.outbox
+    held = outbox.lease(2**62)
+    fill(rig, 120)
+    assert outbox.dropped > 0
+    assert held.seq in [row[1] for row in outbox.queued()]
+    rig.close()
+
+
+def test_seq_goes_on_after_a_restart_without_gaps(tmp_path, backend):
+    now = None
+    for _ in range(3):
+        rig = Rig(tmp_path, backend.url, **({"start_ms": now} if now else {}))
+        fill(rig, 3)
+        now = rig.now_ms
+        rig.close()
+    rig = Rig(tmp_path, backend.url, start_ms=now)
+    rig.store.assemble(now)
+    rig.drain()
+    seqs = sorted(batch["seq"] for batch in backend.batches.values())
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert len({batch["agent_id"] for batch in backend.batches.values()}) == 1
+    assert len(backend.sample_times()) == len(set(backend.sample_times())) == 36
+    rig.close()
+
+
+def test_a_damaged_file_is_set_aside_and_what_can_be_read_is_delivered(tmp_path, backend):
+    rig = Rig(tmp_path, backend.url)
+    fill(rig, 8)
+    rig.store.assemble(rig.now_ms)
+    written = rig.store.outbox.counts()["batches_queued"]
+    first_id = rig.store.outbox.agent_id
+    now = rig.now_ms
+    rig.close()
+    path = tmp_path / "outbox.sqlite"
+    data = bytearray(path.read_bytes())
+    data[-6000:-2000] = b"\xff" * 4000
+    path.write_bytes(bytes(data))
+    rig = Rig(tmp_path, backend.url, start_ms=now)
+    rig.minute()
+    rig.store.assemble(rig.now_ms)
+    rig.drain()
+    resets = rig.store.outbox.get("outbox_reset")
+    assert resets["last_seq"] == written
+    assert list(tmp_path.glob("outbox.sqlite.damaged-*"))
+    assert rig.store.outbox.agent_id != first_id
+    old = [b["seq"] for b in backend.batches.values() if b["agent_id"] == first_id]
+    assert 0 < len(old) < written
+    assert len(old) == resets["salvaged"]
+    rig.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"not a database at all" * 400])
+def test_any_rubbish_in_place_of_the_outbox_stops_nothing(tmp_path, backend, content):
+    (tmp_path / "outbox.sqlite").write_bytes(content)
+    rig = Rig(tmp_path, backend.url)
+    rig.minute()
+    rig.drain()
+    assert backend.batches
+    rig.close()
+
+
+def test_a_newer_format_is_kept_aside_not_overwritten(tmp_path, backend):
+    Outbox(tmp_path / "outbox.sqlite").close()
+    db = sqlite3.connect(tmp_path / "outbox.sqlite")
+    db.execute("PRAGMA user_version=99")
+    db.close()
+    rig = Rig(tmp_path, backend.url)
+    rig.minute()
+    assert list(tmp_path.glob("outbox.sqlite.damaged-*"))
+    rig.close()
+
+
+def test_a_full_disk_goes_on_in_memory_says_so_and_comes_back(tmp_path, backend):
+    backend.down = True
+    rig = Rig(tmp_path, backend.url)
+    rig.minute()
+    disk = rig.store._disk
+    pages = disk._db.execute("PRAGMA page_count").fetchone()[0]
+    disk._db.execute(f"PRAGMA max_page_count={pages}")
+    for _ in range(3):
+        fill(rig, 4)
+    assert not rig.store.healthy
+    assert rig.store.trouble
+    backend.down = False
+    rig.store.assemble(rig.now_ms)
+    rig.drain()
+    told = [b for b in backend.batches.values() if any(i["sources"].get("outbox") == "error" for i in b["intervals"])]
+    assert told
+    assert all("seq" not in batch for batch in told)  # a seq that no disk remembers is never given
+    disk._db.execute("PRAGMA max_page_count=1000000")
+    fill(rig, 2)
+    rig.store.assemble(rig.now_ms)
+    rig.drain()
+    assert rig.store.healthy
+    times = backend.sample_times()
+    assert len(times) == len(set(times)) == 4 + 48 + 8
+    rig.close()
+
+
+def test_links_in_the_state_directory_are_refused(tmp_path):
+    from agent.errors import PermissionProblem
+    from agent.identity import private_dir, safe_file
+
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(PermissionProblem):
+        private_dir(tmp_path / "link")
+    (tmp_path / "real/other").write_text("x")
+    (tmp_path / "real/outbox.sqlite").hardlink_to(tmp_path / "real/other")
+    with pytest.raises(PermissionProblem):
+        safe_file(tmp_path / "real/outbox.sqlite")
+
+
+def test_a_sample_that_cannot_be_encoded_stops_none_behind_it(tmp_path):
+    store = Store(tmp_path)
+    store.add_sample({"ts": 1, "surprise": 1}, {"cluster_id": "c", "node_id": "n", "agent_version": "1"}, {})
+    store.assemble(1)
+    good = {"cluster_id": "c", "node_id": "n", "agent_version": "1"}
+    store.add_sample({"ts": 2, "gpus": [], "ib_ports": [], "xids": []}, good, {})
+    store.assemble(2)
+    assert store.outbox.queued_count() == 1
+    assert store.outbox.get("unencodable") == 1
+    assert store.outbox.get("seq") == 1
+    store.close()
