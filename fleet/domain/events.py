@@ -1,0 +1,190 @@
+"""What a kernel event does to the GPUs of its node, at its own instant (fold.md 6, 11, 13, 14)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fleet.domain import conditions as cond
+from fleet.domain.rules import Reason
+from fleet.domain.slots import SLOT_MS
+from fleet.domain.state import BLIND, Place
+
+if TYPE_CHECKING:
+    from fleet.domain.placement import Item
+    from fleet.domain.work import Work
+
+ADMIN_MS = 120_000  # an Xid 79 within this time after an owner's act is the act's (review of the weights)
+ADMIN_KINDS = ("driver_unload", "driver_unbind", "gpu_reset", "shutdown")
+SLICES = 7
+
+
+def apply(work: Work, item: Item) -> None:
+    """Apply one event. Unknown kinds and events of devices that have no place change nothing."""
+    state = work.state
+    assert state is not None
+    event: Any = item.event
+    at = item.ms
+    boot = getattr(event, "boot_id", None) or item.batch.boot_id or ""
+    if boot and state.boot_id and boot != state.boot_id and (item.batch.boot_at or 0) < state.boot_at:
+        return  # of a boot that a later one has already ended
+    kind = getattr(event, "kind", None) or "xid"
+    bus = event.pci_bus_id or ""
+    if kind in ADMIN_KINDS:
+        state.admin.append((bus, at))
+    if kind in ("driver_load", "driver_unload"):
+        state.reload = True
+        return
+    targets = [(i, p) for i, p in enumerate(state.places) if not bus or p.bus == bus]
+    if kind == "gpu_reset":
+        for index, place in targets:
+            _end(work, index, place, at, "reset")
+        return
+    if not bus:
+        return
+    if kind == "xid":
+        code = event.code
+        for index, place in targets:
+            if code == 154:
+                _recovery_line(work, index, place, at, getattr(event, "action", None))
+            elif code is not None:
+                _xid(work, index, place, at, code, event)
+    elif kind == "bus_lost":
+        for index, place in targets:
+            _xid(work, index, place, at, 79, event)
+
+
+def _end(work: Work, index: int, place: Place, at: int, how: str) -> None:
+    state = work.state
+    assert state is not None
+    for condition in tuple(place.conditions):
+        reason = work.reason(condition.code)
+        if how in reason.ends and condition.since <= at:
+            cond.ended_by_event(work, f"g{index}", place, condition, at, state.open_slot)
+
+
+def _recovery_line(work: Work, index: int, place: Place, at: int, action: int | None) -> None:
+    """Xid 154: NVML's recovery action as the kernel log says it (fold.md 29)."""
+    state = work.state
+    assert state is not None
+    if action == 0:
+        _end(work, index, place, at, "action_none")
+        return
+    if action in (1, 2):
+        carried = False
+        for c in place.conditions:
+            reason = work.reason(c.code)
+            if not c.confirmed and "action" in reason.needs:
+                cond.confirm(place, c, at, at // SLOT_MS + 1, state.open_slot)
+                carried = True
+            elif c.confirmed and "reset" in reason.ends:
+                carried = True
+        if carried:
+            return
+    code = {1: "RECOVERY_REQUIRED", 2: "RECOVERY_REQUIRED", 3: "RECOVERY_DRAIN"}.get(action or 0)
+    if code is None:
+        _note(place, "RECOVERY_OTHER", at)
+    elif place.find(code) is None:
+        cond.start(work, place, code, at, work.reason(code).weight, True, True)
+
+
+def _note(place: Place, code: str, at: int) -> None:
+    slot = at // SLOT_MS
+    segment = (code, "N", slot, slot + 1, 100)
+    if segment not in place.segments:
+        place.segments.append(segment)
+
+
+def _xid(work: Work, index: int, place: Place, at: int, code: int, event: Any) -> None:
+    state = work.state
+    assert state is not None
+    reason = work.rules.xid(code, getattr(event, "severity", None))
+    if reason is None:
+        _note(place, "XID_UNKNOWN", at)
+        return
+    if reason.lasts == "hidden":
+        return
+    if "missing" in reason.needs and "enumerates" in reason.ends and _admin(work, place, at):
+        return  # the owner's own act: party none
+    for c in place.conditions:
+        if not c.confirmed and f"xid:{code}" in work.reason(c.code).needs:
+            cond.confirm(place, c, at, at // SLOT_MS + 1, state.open_slot)
+    if not reason.lowers:
+        _note(place, reason.code, at)
+        return
+    parts = _parts(event)
+    if reason.own_slot:
+        _own_slot(work, index, place, work.reason(reason.own_slot), at, parts, report=False)
+    if reason.lasts == "slot":
+        _own_slot(work, index, place, reason, at, parts, report=True)
+    elif reason.lasts == "condition":
+        _condition(work, place, reason, at, parts)
+    elif reason.lasts == "note":
+        _note(place, reason.code, at)
+
+
+def _admin(work: Work, place: Place, at: int) -> bool:
+    state = work.state
+    assert state is not None
+    return any((not bus or bus == place.bus) and 0 <= at - ms <= ADMIN_MS for bus, ms in state.admin)
+
+
+def _parts(event: Any) -> tuple[tuple[int, int], ...]:
+    instance = getattr(event, "instance", None)
+    if instance is None:
+        return ()
+    slices = getattr(event, "slices", None)
+    return ((instance, min(SLICES, 1 if slices is None else slices)),)
+
+
+def sliced(weight: int, parts: tuple[tuple[int, int], ...]) -> int:
+    """The weight of a GPU that loses these MIG instances; the loss is rounded down, at most 7 slices.
+
+    >>> sliced(0, ((1, 3),))
+    58
+    """
+    if not parts:
+        return weight
+    return 100 - (100 - weight) * min(SLICES, sum(n for _, n in parts)) // SLICES
+
+
+def _own_slot(
+    work: Work, index: int, place: Place, reason: Reason, at: int, parts: tuple[tuple[int, int], ...], *, report: bool
+) -> None:
+    slot = at // SLOT_MS
+    weight = sliced(reason.weight, parts)
+    segment = (reason.code, "O", slot, slot + 1, weight)
+    if segment in place.segments:
+        return
+    place.segments.append(segment)
+    if report:
+        work.report("opened", f"g{index}", reason.code, at, at, at, weight)
+        work.report("closed", f"g{index}", reason.code, at, at, at, weight)
+
+
+def _condition(work: Work, place: Place, reason: Reason, at: int, parts: tuple[tuple[int, int], ...]) -> None:
+    c = place.find(reason.code)
+    if c is None:
+        state = work.state
+        assert state is not None
+        weight = sliced(reason.weight, parts)
+        c = cond.start(work, place, reason.code, at, weight, not reason.needs, True)
+        c.parts = parts
+        if (
+            not c.confirmed
+            and place.kind != BLIND
+            and place.find("GPU_MISSING") is not None
+            and "missing" in reason.needs
+        ):
+            missing = place.find("GPU_MISSING")
+            if missing is not None and missing.confirmed:
+                cond.confirm(place, c, at, at // SLOT_MS + 1, state.open_slot)
+        return
+    c.powered = 0
+    if c.parts and c.since != at:
+        c.parts = tuple(sorted({**dict(c.parts), **dict(parts)}.items())) if parts else ()
+        weight = sliced(reason.weight, c.parts)
+        if weight != c.weight and c.confirmed:
+            cond.freeze(place, c)
+            c.run_from = c.last = at
+            c.stance = "E"
+        c.weight = weight

@@ -1,0 +1,335 @@
+"""From received batches to a node's rows: in order after the watermark (`advance`), or dirty hours again (`refold`).
+
+A row is the fold of its hour's items, from the closing state before it. What arrives late makes its hours dirty; they
+are folded again oldest first and the hours after them until a closing state is the stored one again (fold.md 8).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fleet.domain import fold as folding
+from fleet.domain.context import EMPTY, Context
+from fleet.domain.placement import Item, Placed, ReceivedBatch, place
+from fleet.domain.rules import Rules
+from fleet.domain.runs import Emission
+from fleet.domain.slots import HOUR_MS, hour_of, hour_of_slot
+from fleet.domain.state import NO_FIT, NodeState
+from fleet.domain.strips import HourRow
+from fleet.domain.verdicts import State
+from fleet.domain.work import ConditionEvent, Work
+
+__all__ = [
+    "Advanced",
+    "ConditionEvent",
+    "Late",
+    "ReceivedBatch",
+    "Refolded",
+    "advance",
+    "is_in_order",
+    "refold",
+    "rows_needed",
+    "silence_rows",
+]
+
+
+class Late(NamedTuple):
+    """A batch with an item older than the watermark, not folded: its hours `first_hour..last_hour` are dirty."""
+
+    sha256: bytes
+    first_hour: int
+    last_hour: int
+
+
+@dataclass(slots=True)
+class Advanced:
+    """What in-order batches made of a node; see `advance`."""
+
+    state: NodeState | None
+    rows: dict[int, HourRow] = field(default_factory=dict)
+    events: list[ConditionEvent] = field(default_factory=list)
+    touched: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    late: list[Late] = field(default_factory=list)
+    suspect: tuple[bytes, ...] = ()
+    dirty: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Refolded:
+    """What a re-fold changed; `[first_hour, end_hour)` was folded again, `rows` holds only rows whose bytes differ."""
+
+    state: NodeState | None
+    first_hour: int
+    end_hour: int
+    rows: dict[int, HourRow] = field(default_factory=dict)
+    events: list[ConditionEvent] = field(default_factory=list)
+    touched: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    suspect: tuple[bytes, ...] = ()
+    converged: bool = False
+
+
+def rows_needed(state: NodeState | None) -> tuple[int, ...]:
+    """The hours whose stored rows `advance` and `silence_rows` go on writing."""
+    if state is None:
+        return ()
+    first, last = hour_of_slot(state.open_slot), hour_of(state.watermark_ms)
+    return tuple(range(first, min(last, first + MAX_SILENT_HOURS) + 1))
+
+
+def is_in_order(state: NodeState | None, batch: ReceivedBatch) -> bool:
+    """Whether every item of the batch comes after the state's watermark."""
+    placed = place((batch,), state.fit if state else NO_FIT)
+    return state is None or not placed.items or placed.items[0].key > state.watermark
+
+
+def advance(
+    state: NodeState | None,
+    rows: Mapping[int, HourRow],
+    batches: Sequence[ReceivedBatch],
+    rules: Rules,
+    context: Context = EMPTY,
+) -> Advanced:
+    """Fold the batches that come after the state's watermark; the others are handed back as late.
+
+    `rows` holds the stored rows of `rows_needed(state)` (missing ones are made new); none of the arguments is changed.
+    `touched` has the hours of every batch given, `dirty` the hours whose placement these batches decided only now.
+    """
+    placed = place(batches, state.fit if state else NO_FIT)
+    out = Advanced(state, touched=placed.touched, suspect=tuple(placed.suspect), dirty=tuple(sorted(set(placed.dirty))))
+    items = placed.items
+    if state is not None and items:
+        mark = state.watermark
+        if placed.dirty:
+            late = {item.sha256 for item in items}
+        elif items[0].key <= mark:
+            late = {item.sha256 for item in items if item.key <= mark}
+        else:
+            late = set()
+        if late:
+            # once a batch is late, what follows of its boot was placed with it: place again without it
+            out.late = [Late(sha, *placed.touched[sha]) for sha in sorted(late)]
+            rest = [b for b in batches if b.sha256 not in late]
+            again = place(rest, state.fit)
+            items = [] if placed.dirty else [i for i in again.items if i.key > mark]
+            if len(items) != len(again.items) and not placed.dirty:
+                behind = {i.sha256 for i in again.items if i.key <= mark}
+                out.late += [Late(sha, *placed.touched[sha]) for sha in sorted(behind)]
+                items = [i for i in items if i.sha256 not in behind]
+    if items:
+        book = _Book(rules, {h: rows[h] for h in rows_needed(state) if h in rows})
+        out.state, out.events = _run(state, items, rules, context, book)
+        out.rows = book.rows
+    return out
+
+
+class _Book:
+    """The rows that a run writes: stored ones are copied before they are changed."""
+
+    def __init__(self, rules: Rules, stored: Mapping[int, HourRow]) -> None:
+        self.rules = rules
+        self.rows: dict[int, HourRow] = {}
+        self.stored = stored
+        self.closings: list[tuple[int, int]] = []  # (hour of the open slot before, hour of the sample that moved it)
+
+    def row(self, hour: int) -> HourRow:
+        """The hour's row, ready to be written."""
+        row = self.rows.get(hour)
+        if row is None:
+            stored = self.stored.get(hour)
+            row = stored.copy() if stored is not None else HourRow(hour)
+            row.rules_version = self.rules.version
+            self.rows[hour] = row
+        return row
+
+    def put(self, emissions: Iterable[Emission]) -> None:
+        """Write emissions. Of a silence longer than MAX_SILENT_HOURS only its first hours get rows."""
+        for subject, first, end, verdict in emissions:
+            low, high = hour_of_slot(first), hour_of_slot(end - 1)
+            for hour in range(low, high + 1):
+                if hour == low + MAX_SILENT_HOURS < high and verdict.state is State.UNKNOWN:
+                    break
+                self.row(hour).put(subject, first, end, verdict)
+            else:
+                continue
+            self.row(high).put(subject, first, end, verdict)
+
+    def close(self) -> None:
+        """Mark the rows that a later hour's sample has closed."""
+        for low, high in self.closings:
+            for hour in range(low, min(high, low + MAX_SILENT_HOURS + 1)):
+                if hour in self.rows:
+                    self.rows[hour].final, self.rows[hour].closed_by = True, high
+
+
+#: A silence longer than this gets no rows for its later hours; an hour without a row is unknown.
+MAX_SILENT_HOURS = 960
+
+
+def _digest(digest: bytes, item: Item) -> bytes:
+    return hashlib.sha256(b"%b%b%d.%d.%d" % (digest, item.sha256, item.kind, item.position, item.sub)).digest()
+
+
+def _take_hour(work: Work, items: Sequence[Item], hour: int, book: _Book, seed: bytes) -> None:
+    """Fold the items of one hour; sets the row's input digest and closing state."""
+    row = book.row(hour)
+    before = work.state.open_slot if work.state is not None else -1
+    digest = row.input_digest if row.closing_state else seed
+    for item in items:
+        work.take(item)
+        digest = _digest(digest, item)
+    row.input_digest = digest
+    state = work.state
+    if state is None:
+        return
+    row.closing_state = state.to_bytes()
+    if before >= 0 and hour_of_slot(before) < hour_of_slot(state.open_slot):
+        book.closings.append((hour_of_slot(before), hour_of_slot(state.open_slot)))
+
+
+def _seed(rules: Rules, context: Context) -> bytes:
+    """The beginning of an hour's input digest: rule set and context."""
+    return hashlib.sha256(bytes.fromhex(rules.digest) + context.digest()).digest()
+
+
+def _run(
+    state: NodeState | None, items: Sequence[Item], rules: Rules, context: Context, book: _Book
+) -> tuple[NodeState | None, list[ConditionEvent]]:
+    """Fold items in order and write rows, digests, closing states and final flags hour by hour."""
+    work = Work(state.copy() if state is not None else None, rules, context)
+    _reopen(book, state)
+    seed = _seed(rules, context)
+    position, count = 0, len(items)
+    while position < count:
+        hour = items[position].ms // HOUR_MS
+        end = position + 1
+        limit = (hour + 1) * HOUR_MS
+        while end < count and items[end].ms < limit:
+            end += 1
+        _take_hour(work, items[position:end], hour, book, seed)
+        position = end
+    final = work.state
+    book.put(work.emissions())
+    book.close()
+    return final, work.events
+
+
+def _reopen(book: _Book, state: NodeState | None) -> None:
+    """Take back what was said of slots that the state has not closed."""
+    if state is not None:
+        book.row(hour_of_slot(state.open_slot))
+        for hour in [*book.stored]:
+            book.row(hour).clear_from(state.open_slot)
+
+
+def refold(
+    opening: NodeState | None,
+    first_hour: int,
+    last_hour: int,
+    load_batches: Callable[[int], Iterable[ReceivedBatch]],
+    load_row: Callable[[int], HourRow | None],
+    rules: Rules,
+    context: Context = EMPTY,
+) -> Refolded:
+    """Fold the hours from `first_hour` again, until a closing state is the stored one again or `last_hour` is done.
+
+    `opening`: the state after the last item before `first_hour` (the closing state of the newest earlier row that has
+    one), None when there is none. `last_hour`: the newest hour with items or a row. `load_batches(hour)` gives at least
+    every batch whose touched range meets `[hour - 1, hour + 1]`, in any order, duplicates welcome. After convergence
+    (`converged`) the node's newest state and the later rows stand as they are; else `state` is the newest.
+    """
+    if opening is not None and hour_of(opening.watermark_ms) >= first_hour:
+        raise ValueError("the opening state holds items of the hours to be folded again")
+    stored: dict[int, HourRow] = {}
+    for kept in (load_row(h) for h in rows_needed(opening)):
+        if kept is not None:
+            stored[kept.hour] = kept
+    book = _Book(rules, stored)
+    work = Work(opening.copy() if opening is not None else None, rules, context)
+    _reopen(book, opening)
+    seed = _seed(rules, context)
+    out = Refolded(None, first_hour, last_hour + 1)
+    suspect: set[bytes] = set()
+    loaded: dict[int, list[ReceivedBatch]] = {}
+    hour = first_hour
+    while hour <= last_hour:
+        placed = _place_hour(work.state, hour, last_hour, load_batches, loaded)
+        out.touched.update(placed.touched)
+        suspect.update(placed.suspect)
+        items = [i for i in placed.items if i.ms // HOUR_MS == hour]
+        if work.state is not None:
+            mark = work.state.watermark
+            items = [i for i in items if i.key > mark]
+        if items:
+            _take_hour(work, items, hour, book, seed)
+            old = load_row(hour)
+            if old is not None and old.closing_state and old.closing_state == book.rows[hour].closing_state:
+                out.converged, out.end_hour = True, hour + 1
+                break
+        hour += 1
+    out.state, out.events, out.suspect = work.state, work.events, tuple(sorted(suspect))
+    book.put(work.emissions())
+    book.close()
+    if out.converged and work.state is not None:
+        _keep_tail(book, work.state.open_slot, out.end_hour, load_row)
+    elif not out.converged:
+        for hour in range(first_hour, last_hour + 1):
+            if hour not in book.rows and load_row(hour) is not None:
+                book.row(hour)
+    for hour, row in book.rows.items():
+        old = load_row(hour)
+        if old is None or old.to_bytes() != row.to_bytes():
+            out.rows[hour] = row
+    return out
+
+
+def _place_hour(
+    state: NodeState | None,
+    hour: int,
+    last_hour: int,
+    load: Callable[[int], Iterable[ReceivedBatch]],
+    loaded: dict[int, list[ReceivedBatch]],
+) -> Placed:
+    """The hour's items, placed with what follows: as far ahead as an undecided jump of the clock needs."""
+    for old in [h for h in loaded if h < hour]:
+        del loaded[old]
+    ahead = hour
+    fit = state.fit if state is not None else NO_FIT
+    while True:
+        if ahead not in loaded:
+            loaded[ahead] = list(load(ahead))
+        placed = place((b for h in range(hour, ahead + 1) for b in loaded[h]), fit)
+        if not placed.undecided or ahead >= last_hour:
+            return placed
+        ahead += 1
+
+
+def _keep_tail(book: _Book, slot: int, end_hour: int, load_row: Callable[[int], HourRow | None]) -> None:
+    """What a later hour closed stays as stored: the state it started from is the same."""
+    for hour in range(hour_of_slot(slot), end_hour):
+        old = load_row(hour)
+        if old is not None:
+            row = book.row(hour)
+            row.copy_from(old, slot)
+            row.final, row.closed_by = old.final, old.closed_by
+
+
+def silence_rows(
+    state: NodeState,
+    rows: Mapping[int, HourRow],
+    until_ms: int,
+    rules: Rules,
+    context: Context = EMPTY,
+) -> dict[int, HourRow]:
+    """Provisional rows of a node of which nothing came since its state, up to `until_ms`; `rows` as for `advance`.
+
+    When something comes, `advance` writes these hours anew.
+    """
+    begun = hour_of_slot(state.open_slot)
+    book = _Book(rules, {h: rows[h] for h in rows_needed(state) if h in rows})
+    _reopen(book, state)
+    until = min(until_ms, (begun + MAX_SILENT_HOURS) * HOUR_MS)
+    book.put(folding.silence(state, until, rules, context))
+    return book.rows

@@ -1,0 +1,196 @@
+"""A reason and a rule set, and what makes them valid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+PARTIES = ("infrastructure", "customer", "ambiguous", "none")
+CATEGORIES = ("unreachable", "hardware_failure", "firmware", "network", "degraded", "none")
+SEVERITIES = ("info", "notice", "degraded", "down", "lost")
+#: How long a reason lasts: its own slot; until evidence ends it; while samples show it; the throttled share of a
+#: counter's span; not at all (shown in its slot); for slots that a witness observed; for slots without evidence.
+LASTS = ("slot", "condition", "sample", "share", "note", "witness", "unknown", "hidden")
+NEEDS = ("action", "missing", "nvml_errors", "clocks", "links", "witness", "owner", "samples")
+ENDS = ("reset", "boot", "replaced", "action_none", "powered", "enumerates", "sample", "event")
+SUBJECTS = ("gpu", "port", "node")
+
+
+class RulesError(ValueError):
+    """A rule set that must not be used; the message names file, line and key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason of a rule set.
+
+    `weight`: 0..100 while it holds. `needs`: any of these corroborates it (empty = none needed); `xid:N` names an
+    event. `ends`: evidence that ends it, `ends_without_action` the same on drivers without NVML's recovery action
+    (empty = as `ends`). `own_slot`: the reason that marks the event's own slot. `persistence_samples`: how many bad
+    samples in a row it takes. `symptom_of`: opens no incident while one of these is open. `supersedes`: these are
+    dropped where both hold. `owner`: who must own the driver or fabric for it to be infrastructure's.
+    """
+
+    code: str
+    title: str
+    explanation: str
+    party: str
+    severity: str
+    weight: int
+    lasts: str
+    category: str
+    sources: tuple[str, ...]
+    subject: str = "gpu"
+    needs: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    ends_without_action: tuple[str, ...] = ()
+    own_slot: str = ""
+    persistence_samples: int = 1
+    symptom_of: tuple[str, ...] = ()
+    supersedes: tuple[str, ...] = ()
+    owner: str = ""
+    action: str = ""
+    review: bool = False
+    disagreement: str = ""
+    xid: int = -1
+    sxid: int = -1
+    line: str = ""
+    mask: int = 0
+    counters: tuple[str, ...] = ()
+    where: str = ""
+
+    @property
+    def lowers(self) -> bool:
+        """Whether it can lower a weight: never a customer's or nobody's reason (fold.md 14)."""
+        return self.weight < 100 and self.party in ("infrastructure", "ambiguous")
+
+    @property
+    def sticky(self) -> bool:
+        """Whether the condition cannot end by itself, so that silence does not end it."""
+        return self.lasts == "condition" and "sample" not in self.ends
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A validated rule set, compiled for the fold's look-ups. `digest` is SHA-256 in hex."""
+
+    version: str
+    digest: str
+    reasons: Mapping[str, Reason]
+    by_xid: Mapping[tuple[int, str], Reason] = field(init=False, repr=False)
+    shares: tuple[Reason, ...] = field(init=False, repr=False)
+    masks: tuple[Reason, ...] = field(init=False, repr=False)
+    bad_mask: int = field(init=False, repr=False)
+    share_keys: tuple[str, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        by_xid: dict[tuple[int, str], Reason] = {}
+        for reason in self.reasons.values():
+            if reason.xid >= 0:
+                key = (reason.xid, reason.line)
+                if key in by_xid:
+                    raise RulesError(f"{reason.where}: xid {reason.xid} has two rules")
+                by_xid[key] = reason
+            for name in ("own_slot",):
+                other = getattr(reason, name)
+                if other and other not in self.reasons:
+                    raise RulesError(f"{reason.where}: {name}: there is no reason {other}")
+            for other in reason.symptom_of + reason.supersedes:
+                if other not in self.reasons:
+                    raise RulesError(f"{reason.where}: supersedes/symptom_of: there is no reason {other}")
+        _refuse_cycles(self.reasons)
+        put = object.__setattr__
+        shares = tuple(r for r in self.reasons.values() if r.lasts == "share" and r.lowers)
+        put(self, "by_xid", by_xid)
+        put(self, "shares", shares)
+        put(self, "masks", tuple(r for r in shares if r.mask))
+        put(self, "bad_mask", sum({r.mask for r in shares}))
+        put(self, "share_keys", tuple(k for r in shares for k in r.counters))
+
+    def xid(self, code: int, line: str | None) -> Reason | None:
+        """The reason of an Xid; `line` is the severity its line says. None for a code that no rule knows."""
+        if line:
+            found = self.by_xid.get((code, line))
+            if found is not None:
+                return found
+        return self.by_xid.get((code, ""))
+
+
+_TEXTS = ("code", "title", "explanation", "party", "severity", "lasts", "category")
+_LISTS = ("sources", "needs", "ends", "ends_without_action", "symptom_of", "supersedes", "counters")
+_NUMBERS = {"weight": 100, "persistence_samples": 100, "xid": 100_000, "sxid": 100_000, "mask": 2**64 - 1}
+_OTHER = ("subject", "own_slot", "owner", "action", "disagreement", "line")
+
+
+def reason_from(file: str, entry: Mapping[str, Any], line: int) -> Reason:
+    """A validated reason. Raises RulesError naming file, line and key."""
+    where = f"{file}:{line}"
+
+    def fail(key: str, why: str) -> RulesError:
+        return RulesError(f"{where}: {entry.get('code', '?')}: {key}: {why}")
+
+    values: dict[str, Any] = {"where": where}
+    for key, value in entry.items():
+        if key in _TEXTS or key in _OTHER:
+            if not isinstance(value, str) or (key in _TEXTS and not value):
+                raise fail(key, "must be a text")
+            values[key] = value
+        elif key in _LISTS:
+            if not isinstance(value, list) or not all(isinstance(v, str) and v for v in value):
+                raise fail(key, "must be a list of texts")
+            values[key] = tuple(value)
+        elif key in _NUMBERS:
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _NUMBERS[key]:
+                raise fail(key, f"must be an integer from 0 to {_NUMBERS[key]}")
+            values[key] = value
+        elif key == "review":
+            if not isinstance(value, bool):
+                raise fail(key, "must be true or false")
+            values[key] = value
+        else:
+            raise fail(key, "unknown key")
+    for key in (*_TEXTS, "weight", "sources"):
+        if key not in values:
+            raise fail(key, "is missing")
+    reason = Reason(**values)
+    for key, allowed in (
+        ("party", PARTIES),
+        ("severity", SEVERITIES),
+        ("lasts", LASTS),
+        ("category", CATEGORIES),
+        ("subject", SUBJECTS),
+    ):
+        if values.get(key, allowed[0] if key != "subject" else "gpu") not in allowed:
+            raise fail(key, f"must be one of {', '.join(allowed)}")
+    for need in reason.needs:
+        if need not in NEEDS and not (need.startswith("xid:") and need[4:].isdigit()):
+            raise fail("needs", f"must be one of {', '.join(NEEDS)} or xid:N")
+    for end in reason.ends + reason.ends_without_action:
+        if end not in ENDS:
+            raise fail("ends", f"must be one of {', '.join(ENDS)}")
+    if not reason.sources:
+        raise fail("sources", "is missing")
+    if reason.lasts == "condition" and not reason.ends:
+        raise fail("ends", "a condition must say what ends it")
+    if reason.party == "ambiguous" and reason.weight < 100 and not reason.needs:
+        raise fail("needs", "an ambiguous reason below 100 must say what it needs")
+    return reason
+
+
+def _refuse_cycles(reasons: Mapping[str, Reason]) -> None:
+    """Raise RulesError where supersedes or symptom_of leads back to its start."""
+    for pick in ("supersedes", "symptom_of"):
+        done: set[str] = set()
+
+        def visit(code: str, path: tuple[str, ...], pick: str = pick, done: set[str] = done) -> None:
+            if code in path:
+                raise RulesError(f"{reasons[code].where}: {pick}: a cycle: {' -> '.join((*path, code))}")
+            if code in done:
+                return
+            for other in getattr(reasons[code], pick):
+                visit(other, (*path, code))
+            done.add(code)
+
+        for code in reasons:
+            visit(code, ())

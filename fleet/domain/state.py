@@ -1,0 +1,289 @@
+"""What a node's fold remembers: only what can change a later verdict, in canonical bytes.
+
+The bytes are UTF-8 JSON of nested arrays in a fixed order, trailing defaults cut off; equal states give equal bytes.
+Callers treat a NodeState as opaque and never change it; the fold works on a copy.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+FORMAT = 1
+
+#: Classes of a subject's last sample.
+GOOD, LOST, ABSENT, NEVER, BLIND = 0, 1, 2, 3, 4
+
+#: A segment: (code, kind, a, b, weight). Kind C spans instants [a, b] in ms; all others slots [a, b).
+#: B own bad sample, C cover between two pieces of bad evidence, E (0, 100, 0) edge, H held, K contested, N note,
+#: O own-slot reason, P pending, Q possible, T touched, X contradiction of two installations.
+Segment = tuple[str, str, int, int, int]
+
+
+@dataclass(slots=True)
+class Condition:
+    """An open condition of a subject.
+
+    `run_from`..`last`: the chain of bad evidence that covers what lies between (ms; -1 = none). `stance`: what the
+    last sample said: B bad, E opened by an event since, K contested, P pending, Q possible, U not read.
+    `seen`, `powered`: counts that refute or end it. `old`: a boot has passed. `parts`: (instance, slices) under MIG.
+    """
+
+    code: str
+    weight: int
+    since: int
+    confirmed: bool = True
+    stance: str = "E"
+    run_from: int = -1
+    last: int = -1
+    seen: int = 0
+    powered: int = 0
+    old: bool = False
+    opened: bool = False
+    parts: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(slots=True)
+class Subject:
+    """A GPU's place, a port or the node: class and cause of its last sample, what touches its open slot."""
+
+    kind: int = GOOD
+    cause: str = ""  # cause of unknown of the last sample
+    slot_cause: str = ""  # cause of unknown of the open slot
+    conditions: list[Condition] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything but health is known of it."""
+        return bool(self.kind or self.conditions or self.segments or self.slot_cause)
+
+    def find(self, code: str) -> Condition | None:
+        """Its open condition with this code."""
+        for condition in self.conditions:
+            if condition.code == code:
+                return condition
+        return None
+
+
+@dataclass(slots=True)
+class Place(Subject):
+    """A GPU's place: the device in it, its bus id; `ecc` its last uncorrected count."""
+
+    uuid: str = ""
+    bus: str = ""
+    has_action: bool = False
+    ecc: int = 0
+
+
+@dataclass(slots=True)
+class PortState(Subject):
+    """A port by its key. `active_ms`: from when it counts as ACTIVE, -1 when not; `near`: bus ids of its GPUs.
+
+    `last_weight`, `last_code`: what its last read sample said, for the time in which it is unknown.
+    """
+
+    key: str = ""
+    expected: bool = False
+    active_ms: int = -1
+    near: tuple[str, ...] = ()
+    last_weight: int = 100
+    last_code: str = ""
+
+
+#: Placement of a boot, see placement.py: boot_id, offset or None, live differences, sync differences, last sync,
+#: undecided jump (boottime, hour), segment's first boottime, last sample's boottime and difference, segment number,
+#: offset before the segment.
+Fit = tuple[
+    str,
+    int | None,
+    tuple[int, ...],
+    tuple[int, ...],
+    tuple[int, int] | None,
+    tuple[int, int] | None,
+    int,
+    int,
+    int,
+    int,
+    int | None,
+]
+NO_FIT: Fit = ("", None, (), (), None, None, -1, -1, 0, 0, None)
+
+#: An item's place in the order: instant, 0 event / 1 sample, agent_id, seq, position, event's position.
+Key = tuple[int, int, str, int, int, int]
+
+
+@dataclass(slots=True)
+class NodeState:
+    """The state of one node's fold after some item; see the module."""
+
+    watermark: Key
+    open_slot: int
+    last_ms: int
+    boot_id: str = ""
+    boot_at: int = 0
+    fit: Fit = NO_FIT
+    agents: dict[str, int] = field(default_factory=dict)
+    reload: bool = False
+    sources: tuple[str, str, str] = ("ok", "ok", "ok")  # nvml, ib, kmsg
+    admin: list[tuple[str, int]] = field(default_factory=list)
+    node: Subject = field(default_factory=Subject)
+    places: list[Place] = field(default_factory=list)
+    ports: list[PortState] = field(default_factory=list)
+    segment_number: int = 0
+
+    @property
+    def watermark_ms(self) -> int:
+        """The instant of the newest folded item, ms."""
+        return self.watermark[0]
+
+    @property
+    def last_sample_ms(self) -> int:
+        """The instant of the newest folded sample, ms."""
+        return self.last_ms
+
+    def to_bytes(self) -> bytes:
+        """The canonical bytes."""
+        tree = [
+            FORMAT,
+            self.watermark,
+            self.open_slot,
+            self.last_ms,
+            self.boot_id,
+            self.boot_at,
+            self.fit,
+            sorted(self.agents.items()),
+            int(self.reload),
+            self.sources,
+            sorted(self.admin),
+            self.segment_number,
+            _subject(self.node, ()),
+            [_subject(p, (p.uuid, p.bus, int(p.has_action), p.ecc)) for p in self.places],
+            [
+                _subject(p, (p.key, int(p.expected), p.active_ms, p.near, p.last_weight, p.last_code))
+                for p in self.ports
+            ],
+        ]
+        return json.dumps(tree, separators=(",", ":"), ensure_ascii=False, check_circular=False).encode()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> NodeState:
+        """The state with these bytes. Raises ValueError for another format."""
+        tree = json.loads(raw)
+        if tree[0] != FORMAT:
+            raise ValueError(f"state format {tree[0]} is not {FORMAT}")
+        (_, mark, open_slot, last_ms, boot_id, boot_at, fit, agents, reload, sources, admin, number, node) = tree[:13]
+        return cls(
+            tuple(mark),
+            open_slot,
+            last_ms,
+            boot_id,
+            boot_at,
+            _fit(fit),
+            dict(agents),
+            bool(reload),
+            tuple(sources),
+            [(bus, ms) for bus, ms in admin],
+            _fill(Subject(), node[0]),
+            [_place(*entry) for entry in tree[13]],
+            [_port(*entry) for entry in tree[14]],
+            number,
+        )
+
+    def copy(self) -> NodeState:
+        """An independent copy."""
+        return NodeState.from_bytes(self.to_bytes())
+
+
+_EMPTY: list[Any] = []
+S = TypeVar("S", bound=Subject)
+
+
+def _subject(subject: Subject, own: tuple[Any, ...]) -> list[Any]:
+    """[common part, own fields...]; a healthy subject's common part is an empty array."""
+    common: list[Any] = _EMPTY
+    if subject.kind or subject.conditions or subject.segments or subject.slot_cause:
+        common = [
+            subject.kind,
+            subject.cause,
+            subject.slot_cause,
+            [
+                (
+                    c.code,
+                    c.weight,
+                    c.since,
+                    int(c.confirmed),
+                    c.stance,
+                    c.run_from,
+                    c.last,
+                    c.seen,
+                    c.powered,
+                    int(c.old),
+                    int(c.opened),
+                    c.parts,
+                )
+                for c in sorted(subject.conditions, key=lambda c: (c.code, c.since))
+            ],
+            sorted(set(subject.segments)),
+        ]
+    return [common, *own]
+
+
+def _fill(subject: S, common: list[Any]) -> S:
+    if common:
+        subject.kind, subject.cause, subject.slot_cause = common[0], common[1], common[2]
+        subject.conditions = [
+            Condition(
+                c[0],
+                c[1],
+                c[2],
+                bool(c[3]),
+                c[4],
+                c[5],
+                c[6],
+                c[7],
+                c[8],
+                bool(c[9]),
+                bool(c[10]),
+                tuple((a, b) for a, b in c[11]),
+            )
+            for c in common[3]
+        ]
+        subject.segments = [tuple(s) for s in common[4]]
+    return subject
+
+
+def _place(common: list[Any], uuid: str, bus: str, has_action: int, ecc: int) -> Place:
+    return _fill(Place(uuid=uuid, bus=bus, has_action=bool(has_action), ecc=ecc), common)
+
+
+def _port(
+    common: list[Any], key: str, expected: int, active_ms: int, near: list[str], weight: int, code: str
+) -> PortState:
+    port = PortState(
+        key=key,
+        expected=bool(expected),
+        active_ms=active_ms,
+        near=tuple(near),
+        last_weight=weight,
+        last_code=code,
+    )
+    return _fill(port, common)
+
+
+def _fit(raw: list[Any]) -> Fit:
+    boot, offset, live, syncs, sync, jump, start, last_bt, last_diff, number, before = raw
+    return (
+        boot,
+        offset,
+        tuple(live),
+        tuple(syncs),
+        (sync[0], sync[1]) if sync else None,
+        (jump[0], jump[1]) if jump else None,
+        start,
+        last_bt,
+        last_diff,
+        number,
+        before,
+    )

@@ -1,0 +1,501 @@
+"""The fold's workbench: a copy of a node's state that takes items in order and emits verdicts.
+
+A sample closes the stretch since the sample before it: the slots from that one's up to its own. Events between two
+samples mark conditions and segments on their GPUs at their own instants. Subjects of which nothing but health is known
+cost a comparison each.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from fleet.domain import conditions as cond
+from fleet.domain import events, ports, presence
+from fleet.domain.context import Context, covers
+from fleet.domain.facts import Gpu, Interval
+from fleet.domain.judge import Run, Share, judge
+from fleet.domain.placement import Item
+from fleet.domain.rules import Reason, Rules
+from fleet.domain.runs import Emission, RunSink
+from fleet.domain.slots import SLOT_MS, VOUCH_MS
+from fleet.domain.state import ABSENT, BLIND, GOOD, LOST, NEVER, Condition, NodeState, Place, PortState, Subject
+from fleet.domain.verdicts import HEALTHY, State, Verdict
+
+ADMIN_MS = 120_000  # a driver unload, unbind, reset or shutdown explains an Xid 79 this long after it
+ALL_OK = {"nvml": "ok", "ib": "ok", "kmsg": "ok", "pci": "ok"}
+
+
+class ConditionEvent(NamedTuple):
+    """A condition was `opened` or `closed` at the evidence `at_ms`; `first_ms`, `last_ms`: its own evidence."""
+
+    kind: str
+    subject: str
+    code: str
+    party: str
+    at_ms: int
+    first_ms: int
+    last_ms: int
+    weight: int
+
+
+class Stretch(NamedTuple):
+    """What lies between two samples: instants, slots, and what may be said of the slots between."""
+
+    from_ms: int
+    to_ms: int
+    first: int
+    end: int
+    vouched: bool
+    same_boot: bool
+    cause: str  # of unknown in the gap
+
+
+class Work:
+    """A fold in progress; `state` is its own copy."""
+
+    def __init__(self, state: NodeState | None, rules: Rules, context: Context) -> None:
+        self.state = state
+        self.rules = rules
+        self.context = context
+        self.events: list[ConditionEvent] = []
+        self.sink = RunSink(self.subjects(), state.open_slot if state else 0)
+        self.kmsg_ok = True
+        self.nvml = "ok"
+        self.port_last: dict[str, tuple[int, str]] = {}  # of ports below 100: weight and code before this sample
+        self.interval: Interval | None = None
+        self._spare: Reason = rules.reasons["XID_UNKNOWN"]
+
+    # -- public ---------------------------------------------------------------------------------------------------
+
+    def subjects(self) -> list[str]:
+        """Keys of the subjects that exist now."""
+        state = self.state
+        if state is None:
+            return []
+        keys = ["n", *(f"g{i}" for i in range(len(state.places)))]
+        keys += [f"p:{p.key}" for p in state.ports if p.expected]
+        return keys
+
+    def take(self, item: Item) -> None:
+        """Fold one item; items come in order."""
+        if item.event is not None:
+            if self.state is not None:
+                self.state.watermark = item.key
+                events.apply(self, item)
+            return
+        self.sample(item)
+
+    def emissions(self) -> list[Emission]:
+        """What was emitted, clipped to the entitlement; ends the work."""
+        state = self.state
+        if state is None:
+            return []
+        out = self.sink.finish(state.open_slot)
+        low, high = self.context.entitled_from_ms, self.context.entitled_to_ms
+        if low is None and high is None:
+            return out
+        first = -(-low // SLOT_MS) if low is not None else -1
+        end = high // SLOT_MS if high is not None else 1 << 62
+        return [
+            Emission(e.subject, max(e.first_slot, first), min(e.end_slot, end), e.verdict)
+            for e in out
+            if e.first_slot < end and e.end_slot > first
+        ]
+
+    def reason(self, code: str) -> Reason:
+        """The rule of a code; a code that no rule set knows any more weighs nothing."""
+        return self.rules.reasons.get(code, self._spare)
+
+    def opened(self, key: str, subject: Subject, condition: Condition, at_ms: int) -> None:
+        """Report a condition once, unless it is a symptom of one that is reported."""
+        reason = self.reason(condition.code)
+        if condition.opened or not reason.lowers:
+            return
+        for other in subject.conditions:
+            if other is not condition and other.confirmed:
+                if other.code in reason.symptom_of:
+                    return
+                if condition.code.startswith("RECOVERY_") and not other.code.startswith("RECOVERY_"):
+                    return
+        condition.opened = True
+        self.report("opened", key, condition.code, at_ms, condition.since, condition.last, condition.weight)
+
+    def report(self, kind: str, key: str, code: str, at: int, first: int, last: int, weight: int) -> None:
+        """Add a condition event."""
+        party = self.reason(code).party
+        self.events.append(ConditionEvent(kind, key, code, party, at, first, max(first, last), weight))
+
+    # -- a sample -------------------------------------------------------------------------------------------------
+
+    def sample(self, item: Item) -> None:
+        """Close the stretch since the last sample and take this one as the newest evidence."""
+        interval, batch, ms = item.interval, item.batch, item.ms
+        state = self.state
+        slot = ms // SLOT_MS
+        if state is None:
+            state = self._begin(item, slot)
+        elif slot > state.open_slot and self._quick(item, state, slot):
+            return
+        boot = batch.boot_id or state.boot_id
+        same_boot = boot == state.boot_id
+        if not same_boot and batch.boot_at and batch.boot_at < state.boot_at:
+            state.watermark = item.key
+            return  # a boot that a later one has already ended
+        sources = interval.sources
+        self.interval = interval
+        if sources is None:
+            self.nvml = ib = "ok"
+            self.kmsg_ok = True
+        else:
+            self.nvml = sources.get("nvml") or ("ok" if interval.gpus else "absent")
+            ib = sources.get("ib") or ("ok" if interval.ib_ports else "absent")
+            self.kmsg_ok = sources.get("kmsg") == "ok"
+        stretch = self._stretch(item, state, slot, same_boot)
+        first_of_boot = not same_boot
+        if first_of_boot:
+            for subject in (state.node, *state.places, *state.ports):
+                for condition in subject.conditions:
+                    condition.old = True
+        self._assignments(stretch)
+        before = self._marks() if item.agent not in state.agents or len(state.agents) > 1 else None
+
+        lost_node = self._node_lost(item, stretch) if first_of_boot else ()
+        clock = "" if item.clock_ok else "CLOCK"
+        gap_states: dict[str, str] = {}
+        was_node = state.node.cause
+        state.node.kind, state.node.cause = (BLIND, clock) if clock else (GOOD, "")
+        gap_states["n"] = "" if stretch.vouched and not was_node and not clock else stretch.cause
+        readings = presence.read(self, item, clock)
+        for index, (place, kind, cause, gpu) in enumerate(readings):
+            gap_states[f"g{index}"] = self._gpu(f"g{index}", place, kind, cause, gpu, stretch, item)
+        for _port, key, gap in ports.read(self, item, ib, clock, stretch):
+            gap_states[key] = gap
+        self._emit(stretch, gap_states, lost_node)
+        self._advance(item, state, slot, boot, clock)
+        state.sources = (
+            self.nvml,
+            ib,
+            "ok" if self.kmsg_ok else "blind" if sources is None else sources.get("kmsg", "absent"),
+        )
+        if before is not None and stretch.end == stretch.first:
+            self._contradictions(before, slot, item)
+
+    def _begin(self, item: Item, slot: int) -> NodeState:
+        state = NodeState(item.key, slot, item.ms, item.batch.boot_id or "", item.batch.boot_at or 0, item.fit)
+        self.state = state
+        state.segment_number = item.fit[9]
+        start = self.context.entitled_from_ms
+        self.sink = RunSink(["n"], slot)
+        if start is not None and start < slot * SLOT_MS:
+            first = -(-start // SLOT_MS)
+            seen = Verdict(State.UNKNOWN, None, 100, 0, ("NOT_SEEN",))
+            keys = ["n", *(f"g{i}" for i in range(self.context.gpus or 0))]
+            keys += [f"p:{key}" for key, _ in self.context.ports or ()]
+            self.sink = RunSink(keys, first)
+            for key in keys:
+                self.sink.put(key, first, seen)
+        return state
+
+    def _stretch(self, item: Item, state: NodeState, slot: int, same_boot: bool) -> Stretch:
+        own = state.agents.get(item.agent, -1 if state.agents else item.ms)
+        paused = item.fit[9] != state.segment_number and same_boot
+        near = own >= 0 and item.ms - own <= VOUCH_MS
+        vouched = near and same_boot and not paused and not state.reload
+        cause = "NO_DATA"
+        if paused:
+            cause = "PAUSED"
+        elif not same_boot and item.batch.last_shutdown == "clean":
+            cause = "SHUTDOWN"
+        return Stretch(state.last_ms, item.ms, state.open_slot, max(slot, state.open_slot), vouched, same_boot, cause)
+
+    def _quick(self, item: Item, state: NodeState, slot: int) -> bool:
+        """Take a sample in which everything that was healthy is healthy; False when the long way is needed."""
+        interval, batch, ms = item.interval, item.batch, item.ms
+        if (
+            ms - state.last_ms > VOUCH_MS
+            or (batch.boot_id is not None and batch.boot_id != state.boot_id)
+            or not item.clock_ok
+            or state.reload
+            or state.node.kind
+            or state.node.segments
+            or state.node.slot_cause
+            or len(state.agents) != 1
+            or item.agent not in state.agents
+            or item.fit[9] != state.segment_number
+            or state.sources != ("ok", "ok", "ok")
+            or self.context.assigned
+        ):
+            return False
+        sources = interval.sources
+        if sources is not None and (
+            sources.get("nvml") != "ok" or sources.get("ib", "ok") != "ok" or sources.get("kmsg") != "ok"
+        ):
+            return False
+        gpus, places = interval.gpus, state.places
+        if len(gpus) != len(places):
+            return False
+        bad_mask, keys = self.rules.bad_mask, self.rules.share_keys
+        odd: list[int] = []
+        for index, place in enumerate(places):
+            gpu = gpus[index]
+            if gpu.uuid != place.uuid or (gpu.pci_bus_id or "") != place.bus:
+                return False
+            times = gpu.throttle_time
+            action = gpu.recovery_action
+            if (
+                place.kind
+                or place.conditions
+                or place.segments
+                or place.slot_cause
+                or action
+                or (action is not None) is not place.has_action
+                or (gpu.ecc_uncorrected or 0) != place.ecc
+            ):
+                odd.append(index)
+                continue
+            if times is None:
+                if (gpu.throttle_reasons or 0) & bad_mask:
+                    odd.append(index)
+                    continue
+            elif not times.keys().isdisjoint(keys) and any(times.get(key) for key in keys):
+                odd.append(index)
+                continue
+            remap = gpu.row_remap
+            if remap is not None and remap.failed:
+                odd.append(index)
+        if not ports.quick(self, interval, state):
+            return False
+        stretch = None
+        if odd or self.sink.unhealthy or self.context.probe_failed:
+            stretch = Stretch(state.last_ms, ms, state.open_slot, slot, True, True, "NO_DATA")
+            for index in odd:
+                place = places[index]
+                key = f"g{index}"
+                self.nvml, self.kmsg_ok, self.interval = "ok", True, interval
+                gap = self._gpu(key, place, GOOD, "", gpus[index], stretch, item)
+                self._judge_gpu(key, place, stretch, gap, (), ())
+            if self.context.probe_failed:
+                self._put_node(stretch, "", ())
+            first = stretch.first
+            for key in tuple(self.sink.unhealthy):
+                if key[0] == "n" and self.context.probe_failed:
+                    continue
+                if key[0] == "g" and int(key[1:]) in odd:
+                    continue
+                self.sink.put(key, first, HEALTHY)
+            for index in odd:
+                places[index].slot_cause = places[index].cause
+                self._tidy(places[index], slot)
+        state.watermark = item.key
+        state.last_ms = ms
+        state.open_slot = slot
+        state.fit = item.fit
+        state.agents[item.agent] = ms
+        if state.admin:
+            state.admin = [a for a in state.admin if ms - a[1] <= ADMIN_MS]
+        return True
+
+    # -- a GPU ----------------------------------------------------------------------------------------------------
+
+    def _gpu(self, key: str, place: Place, kind: int, cause: str, gpu: Gpu | None, stretch: Stretch, item: Item) -> str:
+        """Take one GPU's reading; returns the cause of unknown of the gap before it ('' = vouched)."""
+        ms, slot = item.ms, item.ms // SLOT_MS
+        was, was_cause = place.kind, place.cause
+        changed = cond.Change()
+        if kind == GOOD and gpu is not None:
+            cond.good(self, key, place, gpu, stretch, item, changed)
+        else:
+            cond.not_listed(self, key, place, kind, cause, stretch, item, changed)
+        if not self.kmsg_ok:
+            place.segments.append(("no_kernel_log", "N", slot, slot + 1, 100))
+        place.kind, place.cause = kind, cause
+        if stretch.end == stretch.first and slot == stretch.first:
+            # two samples in one slot: the worst, but another installation's blindness is no evidence
+            state = self.state
+            assert state is not None
+            other = bool(state.agents) and item.agent not in state.agents
+            fresh = state.last_ms == ms and not state.agents
+            if fresh:
+                place.slot_cause = cause
+            elif cause and not (other and not place.slot_cause):
+                place.slot_cause = place.slot_cause or cause
+            elif not cause and other:
+                place.slot_cause = ""
+        if stretch.vouched and not changed.gap_unknown:
+            if kind == was == GOOD or (kind == was and kind in (ABSENT, NEVER)):
+                return ""
+            if kind == was == BLIND and cause == was_cause:
+                return cause
+        return stretch.cause
+
+    # -- emission -------------------------------------------------------------------------------------------------
+
+    def _emit(self, stretch: Stretch, gaps: dict[str, str], lost: tuple[Any, ...]) -> None:
+        state = self.state
+        assert state is not None
+        if stretch.end <= stretch.first:
+            return
+        self._put_node(stretch, gaps["n"], lost)
+        port_runs: list[tuple[PortState, list[Run]]] = []
+        troubled = False
+        for port in state.ports:
+            if not port.expected:
+                continue
+            key = f"p:{port.key}"
+            runs = judge(
+                port, stretch.first, stretch.end, port.slot_cause, gaps.get(key, stretch.cause), cond.chains(port)
+            )
+            for run in runs:
+                self.sink.put(key, run.first, run.verdict)
+                troubled = troubled or run.verdict != HEALTHY
+            port_runs.append((port, runs))
+        for index, place in enumerate(state.places):
+            shares = ports.shares(self, index, place, port_runs) if troubled else ()
+            self._judge_gpu(f"g{index}", place, stretch, gaps[f"g{index}"], shares, lost)
+
+    def _judge_gpu(
+        self, key: str, place: Place, stretch: Stretch, gap: str, shares: tuple[Share, ...], lost: tuple[Any, ...]
+    ) -> None:
+        for run in judge(
+            place, stretch.first, stretch.end, place.slot_cause, gap, (*cond.chains(place), *lost), shares
+        ):
+            self.sink.put(key, run.first, run.verdict)
+
+    def _put_node(self, stretch: Stretch, gap: str, lost: tuple[Any, ...]) -> None:
+        state = self.state
+        assert state is not None
+        extra = (*lost, *self._unreachable(stretch, gap))
+        for run in judge(state.node, stretch.first, stretch.end, state.node.slot_cause, gap, extra):
+            self.sink.put("n", run.first, run.verdict)
+
+    def _unreachable(self, stretch: Stretch, gap: str) -> list[Any]:
+        """NODE_UNREACHABLE where the probe failed (certain with peers), possible where peers alone answered."""
+        out: list[Any] = []
+        peers = self.context.peers_alive
+        for a, b in self.context.probe_failed:
+            first, end = max(-(-a // SLOT_MS), stretch.first), min(b // SLOT_MS, stretch.end)
+            cuts = {first, end}
+            for c, d in peers or ():
+                cuts.update(x for x in (-(-c // SLOT_MS), d // SLOT_MS) if first < x < end)
+            bounds = sorted(cuts)
+            for x, y in pairwise(bounds):
+                certain = covers(peers, x * SLOT_MS, y * SLOT_MS)
+                out.append(("NODE_UNREACHABLE", "N" if certain else "P", x, y, 100))
+        if gap == "NO_DATA" and stretch.same_boot:
+            for a, b in peers or ():
+                x, y = max(-(-a // SLOT_MS), stretch.first + 1), min(b // SLOT_MS, stretch.end)
+                if x < y:
+                    out.append(("NODE_UNREACHABLE", "P", x, y, 100))
+        return out
+
+    def _node_lost(self, item: Item, stretch: Stretch) -> tuple[Any, ...]:
+        """NODE_LOST over the silence before an unclean boot's first sample (fold.md 20, 21)."""
+        if item.batch.last_shutdown != "unclean" or stretch.end <= stretch.first:
+            return ()
+        code, peers = "NODE_LOST", self.context.peers_alive
+        alive = item.batch.last_alive
+        accepted = peers is None or covers(peers, max(stretch.from_ms, alive or 0), stretch.to_ms)
+        out: list[Any] = []
+        first = stretch.first + 1
+        last_ms = stretch.from_ms
+        if alive is not None:
+            last_ms = min(max(alive, stretch.from_ms), stretch.to_ms)
+            touched = last_ms // SLOT_MS
+            if touched == stretch.first:
+                out.append((code, "T", touched, touched + 1, 0))
+            else:
+                out.append((code, "E", touched, touched + 1, 0))
+            first = touched + 1
+        if first < stretch.end:
+            if alive is not None and accepted:
+                out.append((code, "O", first, stretch.end, 0))
+            else:
+                out.append((code, "E", first, stretch.end, 0))
+                if accepted:
+                    for a, b in self.context.probe_failed:
+                        x, y = max(-(-a // SLOT_MS), first), min(b // SLOT_MS, stretch.end)
+                        if x < y:
+                            out.append((code, "O", x, y, 0))
+        if out:
+            self.report("opened", "n", code, stretch.to_ms, last_ms, stretch.to_ms, 0)
+            self.report("closed", "n", code, stretch.to_ms, last_ms, stretch.to_ms, 0)
+        return tuple(out)
+
+    def _assignments(self, stretch: Stretch) -> None:
+        """End held conditions of a place at the instant at which a healthy device was assigned to it elsewhere."""
+        state = self.state
+        assert state is not None
+        for index, at in self.context.assigned:
+            if stretch.from_ms < at <= stretch.to_ms and index < len(state.places):
+                place = state.places[index]
+                for condition in tuple(place.conditions):
+                    cond.end_held(self, f"g{index}", place, condition, stretch.first, at)
+
+    # -- after a sample -------------------------------------------------------------------------------------------
+
+    def _advance(self, item: Item, state: NodeState, slot: int, boot: str, clock: str) -> None:
+        new_slot = slot > state.open_slot or not state.agents
+        self.sink.begin(self.subjects(), state.open_slot if slot < state.open_slot else slot)
+        state.open_slot = max(slot, state.open_slot)
+        for subject in (state.node, *state.places, *state.ports):
+            if new_slot:
+                subject.slot_cause = subject.cause
+            if subject.segments or subject.conditions:
+                self._tidy(subject, state.open_slot)
+        if boot != state.boot_id:
+            state.boot_id, state.boot_at = boot, item.batch.boot_at or 0
+            state.agents.clear()
+        state.watermark = item.key
+        state.last_ms = item.ms
+        state.fit = item.fit
+        state.segment_number = item.fit[9]
+        state.reload = False
+        state.agents[item.agent] = item.ms
+        if len(state.agents) > 1:
+            state.agents = {a: t for a, t in state.agents.items() if item.ms - t <= VOUCH_MS}
+        state.admin = [a for a in state.admin if item.ms - a[1] <= ADMIN_MS]
+
+    def _tidy(self, subject: Subject, open_slot: int) -> None:
+        """Forget what no longer touches an open slot."""
+        start = open_slot * SLOT_MS
+        kept = set()
+        for code, kind, a, b, w in subject.segments:
+            if kind == "C":
+                if b >= start:
+                    kept.add((code, kind, max(a, start), b, w))
+            elif b > open_slot:
+                kept.add((code, kind, max(a, open_slot), b, w))
+        subject.segments = sorted(kept)
+        for condition in subject.conditions:
+            if 0 <= condition.run_from < start <= condition.last:
+                condition.run_from = start
+
+    # -- two installations ----------------------------------------------------------------------------------------
+
+    def _marks(self) -> list[frozenset[str]]:
+        state = self.state
+        assert state is not None
+        return [_lowering(p, state.open_slot) for p in state.places]
+
+    def _contradictions(self, before: list[frozenset[str]], slot: int, item: Item) -> None:
+        """Unknown where two installations differ in a lowering reason in one slot (fold.md 17)."""
+        state = self.state
+        assert state is not None
+        for place, old in zip(state.places, before, strict=False):
+            now = frozenset(c.code for c in place.conditions if c.stance == "B" and c.last == item.ms) | frozenset(
+                s[0] for s in place.segments if s[1] == "O" and s[2] <= slot < s[3]
+            )
+            lowering = _lowering(place, slot)
+            if place.kind == BLIND:
+                continue
+            if lowering != old or (old and not now):
+                place.segments.append(("TWO_INSTALLATIONS", "X", slot, slot + 1, 100))
+            place.segments = sorted(set(place.segments))
+
+
+def _lowering(place: Place, slot: int) -> frozenset[str]:
+    return frozenset(s[0] for s in place.segments if s[1] in "BO" and s[4] < 100 and s[2] <= slot < s[3])
+
+
+__all__ = ["ABSENT", "BLIND", "GOOD", "LOST", "NEVER", "ConditionEvent", "Stretch", "Work"]
