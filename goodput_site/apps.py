@@ -7,3 +7,7 @@ class SiteConfig(AppConfig):
     """Settings, health, launcher."""
 
     name = "goodput_site"
+
+    def ready(self) -> None:
+        """Tell drf-spectacular of our keys."""
+        from goodput_site import openapi  # noqa: F401

@@ -1,0 +1,129 @@
+"""The API under /v1/: each view parses, asks one selector, answers. The key or the session names the org."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import exceptions, generics, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from fleet import selectors
+from fleet.api_ingest import Batches
+from fleet.models import Cluster, Inbox
+from goodput_site.pagination import CursorPages
+from orgs.authentication import Refused
+from orgs.errors import KeyRefused
+
+
+class OrgView(APIView):
+    """A view that runs inside the caller's org, after checking that the key may read."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Authenticate, check the scope, enter the org. OrgMiddleware leaves it again."""
+        super().initial(request, *args, **kwargs)
+        try:
+            request.auth.require("read")
+        except KeyRefused as error:
+            raise Refused(error) from error
+        connection.set_schema(request.auth.schema_name)
+
+
+class Fleet(OrgView):
+    """The fleet as the Fleet page shows it."""
+
+    @extend_schema(
+        operation_id="get_fleet",
+        parameters=[OpenApiParameter("period", str, description="24h (default), 7d or 30d")],
+        responses={200: serializers.DictField()},
+    )
+    def get(self, request: Request) -> Response:
+        """Availability with its bounds, GPUs per state, clusters, nodes and GPUs; weights 0..100."""
+        period = request.query_params.get("period", "24h")
+        try:
+            fleet = selectors.fleet_summary(timezone.now(), period, cluster=request.auth.cluster or None)
+        except ValueError as error:
+            raise exceptions.ValidationError({"period": [str(error)]}) from error
+        return Response(fleet)
+
+
+class ClusterSerializer(serializers.ModelSerializer[Cluster]):
+    """A cluster."""
+
+    class Meta:
+        model = Cluster
+        fields = ["id", "name", "is_simulated", "created_at"]
+
+
+class Clusters(generics.ListAPIView[Cluster], OrgView):  # type: ignore[misc]
+    """Clusters of the org."""
+
+    serializer_class = ClusterSerializer
+    queryset = Cluster.objects.filter(removed_at=None)
+
+    def get_queryset(self) -> Any:
+        """Those that the key may see."""
+        clusters = super().get_queryset()
+        return clusters.filter(name=self.request.auth.cluster) if self.request.auth.cluster else clusters
+
+
+class EvidenceSerializer(serializers.ModelSerializer[Inbox]):
+    """One received batch: what was kept, without its bytes."""
+
+    sha256 = serializers.SerializerMethodField(help_text="Lower-case hex SHA-256 of the MessagePack bytes.")
+
+    class Meta:
+        model = Inbox
+        fields = [
+            "sha256",
+            "cluster",
+            "node",
+            "agent_id",
+            "seq",
+            "received_at",
+            "has_suspect_clock",
+            "is_seq_conflict",
+            "folded_at",
+            "error",
+        ]
+
+    def get_sha256(self, batch: Inbox) -> str:
+        """The hash as hex."""
+        return bytes(batch.sha256).hex()
+
+
+class NewestFirst(CursorPages):
+    """By time of receipt."""
+
+    ordering = ("-received_at", "-sha256")
+
+
+_upload = Batches.as_view()
+
+
+class BatchesOrEvidence(generics.ListAPIView[Inbox], OrgView):  # type: ignore[misc]
+    """GET lists received batches; POST, handed to the lean view before anything else, stores one."""
+
+    serializer_class = EvidenceSerializer
+    pagination_class = NewestFirst
+    queryset = Inbox.objects.defer("body")
+
+    def get_queryset(self) -> Any:
+        """Those that the key may see."""
+        batches = super().get_queryset()
+        return batches.filter(cluster=self.request.auth.cluster) if self.request.auth.cluster else batches
+
+    post = Batches.post  # for the schema only
+
+    def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        """An upload takes the short way."""
+        return _upload(request) if request.method == "POST" else super().dispatch(request, *args, **kwargs)
+
+    @extend_schema(operation_id="list_batches", summary="Batches received, newest first")
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Batches received, newest first."""
+        return super().get(request, *args, **kwargs)

@@ -1,0 +1,183 @@
+"""From the inbox to node hours: the same facts give the same rows, whatever the order and however often they come."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+from django_tenants.utils import tenant_context
+
+from fleet.domain.slots import SLOT_MS
+from fleet.folding import fold_waiting
+from fleet.ingest import receive
+from fleet.models import Cluster, Inbox, Node, NodeHour, NodeLive
+from fleet.refolding import refold_dirty, refold_everything
+from fleet.selectors_waiting import oldest_waiting, orgs_with_work
+from fleet.services import remove_simulated
+from fleet.simulation import Plan, uploads
+from fleet.tests.bodies import packed
+from orgs.keys import KeyInfo
+
+pytestmark = pytest.mark.django_db
+HOUR_MS = 3_600_000
+FIRST_MS = 1_795_734_000_000  # 2026-11-26 23:00 UTC: a day's edge lies within, and the mixed month has faults then
+
+
+def key_for(org: Any) -> KeyInfo:
+    """An ingest key of an org, without a row."""
+    return KeyInfo(0, "test", frozenset({"ingest"}), "", None, org.pk, org.slug, org.schema_name)
+
+
+@pytest.fixture
+def inside(alpha: Any) -> Iterator[Any]:
+    """The test runs inside alpha's schema."""
+    with tenant_context(alpha):
+        yield alpha
+
+
+def history(hours: int = 3, nodes: int = 2, seed: int = 11) -> list[bytes]:
+    """Bodies of a simulated history, minute by minute."""
+    plan = Plan("sim", nodes, FIRST_MS, FIRST_MS + hours * HOUR_MS, seed)
+    return [body for body, _ in uploads(plan)]
+
+
+def deliver(org: Any, bodies: list[bytes], every: int = 200) -> None:
+    """Receive bodies and fold after each `every` of them, then what became dirty."""
+    for start in range(0, len(bodies), every):
+        for body in bodies[start : start + every]:
+            receive(body, key_for(org), {})
+        fold_waiting(timezone.now())
+    while refold_dirty(timezone.now()):
+        pass
+
+
+def rows() -> dict[tuple[str, int], bytes]:
+    """Every node hour as stored, by node name and hour."""
+    return {(hour.node.name, hour.hour): bytes(hour.body) for hour in NodeHour.objects.select_related("node")}
+
+
+def states() -> dict[str, bytes]:
+    """Every node's newest state."""
+    return {live.node.name: bytes(live.state) for live in NodeLive.objects.select_related("node")}
+
+
+def forget() -> None:
+    """Empty the org."""
+    Cluster.objects.all().delete()
+    with connection.cursor() as cursor:
+        cursor.execute("delete from fleet_inbox")
+
+
+def test_batches_become_node_hours_with_rollups_that_add_up(inside: Any) -> None:
+    deliver(inside, history(hours=2, nodes=1))
+    hours = list(NodeHour.objects.order_by("hour"))
+    assert [hour.hour for hour in hours] == [FIRST_MS // HOUR_MS, FIRST_MS // HOUR_MS + 1]
+    for hour in hours:
+        states = hour.observed_s + hour.edge_s + hour.pending_s + hour.contested_s + hour.held_s + hour.unknown_s
+        assert states == hour.gpus * 3600 == 8 * 3600
+        assert hour.lower_sum >= hour.nominal_sum  # the lower loss credits the provider with every doubt
+    assert hours[0].is_final
+    assert hours[0].unknown_s == 0
+    assert Inbox.objects.filter(folded_at=None).count() == 0
+    assert oldest_waiting([inside]) is None
+
+
+def test_shuffled_and_duplicated_delivery_gives_identical_rows(inside: Any) -> None:
+    bodies = history()
+    deliver(inside, bodies)
+    expected, expected_states = rows(), states()
+    assert len(expected) == 6
+    for seed in (1, 2):
+        forget()
+        mixed = bodies + random.Random(seed).sample(bodies, len(bodies) * 3 // 10)
+        random.Random(seed).shuffle(mixed)
+        deliver(inside, mixed, every=45)
+        assert rows() == expected
+        assert states() == expected_states
+        assert Inbox.objects.count() == len(bodies)
+
+
+def test_refold_gives_identical_rows(inside: Any) -> None:
+    bodies = history(seed=12)
+    random.Random(5).shuffle(bodies)
+    deliver(inside, bodies, every=100)
+    expected, expected_states = rows(), states()
+    assert refold_everything(timezone.now()) == len(bodies)
+    assert rows() == expected
+    assert states() == expected_states
+
+
+def test_a_late_batch_is_folded_into_its_own_hour(inside: Any) -> None:
+    bodies = history(hours=2, nodes=1)
+    late = bodies.pop(30)
+    deliver(inside, bodies)
+    before = NodeHour.objects.order_by("hour").first()
+    deliver(inside, [late])
+    after = NodeHour.objects.order_by("hour").first()
+    assert before is not None
+    assert after is not None
+    assert before.unknown_s > 0  # the missing minute was unknown, not healthy and not down
+    assert after.unknown_s == 0
+    assert before.down_s == after.down_s
+
+
+def test_a_batch_that_breaks_the_fold_is_set_aside_and_stops_nobody(inside: Any) -> None:
+    receive(packed(node_id="good")[0], key_for(inside), {})
+    receive(packed(node_id="bad")[0], key_for(inside), {})
+    with connection.cursor() as cursor:
+        cursor.execute("update fleet_inbox set body = 'not gzip' where node = 'bad'")
+    assert orgs_with_work([inside]) == [inside.pk]
+    fold_waiting(timezone.now())
+    assert Inbox.objects.get(node="good").folded_at is not None
+    bad = Inbox.objects.get(node="bad")
+    assert bad.folded_at is None
+    assert bad.attempts == 5
+    assert bad.error
+    assert orgs_with_work([inside]) == []
+
+
+def test_conflicting_seq_is_kept_and_not_folded(inside: Any) -> None:
+    from fleet.errors import SeqConflict
+
+    receive(packed(agent_id="a", seq=1)[0], key_for(inside), {})
+    with pytest.raises(SeqConflict):
+        receive(packed(agent_id="a", seq=1, node_id="n2")[0], key_for(inside), {})
+    fold_waiting(timezone.now())
+    assert Inbox.objects.get(node="n2").error == "seq_conflict"
+    assert not Node.objects.filter(name="n2").exists()
+
+
+def test_a_removed_demo_stays_removed_until_a_real_node_takes_its_name(inside: Any) -> None:
+    simulated = {"cluster_id": "demo", "agent_version": "1+sim"}
+    receive(packed(**simulated)[0], key_for(inside), {})
+    fold_waiting(timezone.now())
+    demo = Cluster.objects.get(name="demo")
+    assert demo.is_simulated
+    assert remove_simulated(demo, actor="test", org=inside)
+    assert Node.objects.count() == 0
+    assert Inbox.objects.count() == 0
+    receive(packed(**simulated, node_id="again")[0], key_for(inside), {})
+    fold_waiting(timezone.now())
+    assert Node.objects.count() == 0
+    receive(packed(cluster_id="demo")[0], key_for(inside), {})
+    fold_waiting(timezone.now())
+    demo.refresh_from_db()
+    assert not demo.is_simulated
+    assert demo.removed_at is None
+    assert not remove_simulated(demo, actor="test", org=inside)
+    assert Node.objects.count() == 1
+
+
+def test_silence_is_unknown_and_neither_healthy_nor_down(inside: Any) -> None:
+    first = (FIRST_MS // HOUR_MS) * HOUR_MS + SLOT_MS // 2
+    receive(packed(first_ts=first)[0], key_for(inside), {})
+    receive(packed(first_ts=first + 30 * 60_000)[0], key_for(inside), {})
+    fold_waiting(timezone.now())
+    hour = NodeHour.objects.get()
+    assert hour.down_s == 0
+    assert hour.observed_s < hour.gpus * 3600 // 10
+    assert hour.unknown_s + hour.observed_s == hour.gpus * 3600
