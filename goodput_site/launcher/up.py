@@ -127,6 +127,7 @@ def _parts(var: Var, expose: str, port: int, source: str) -> list[Part]:
     beat = [*celery, "beat", "-s", str(var.path / "beat" / "schedule"), "-l", "INFO"]
     agent = [python, "-m", "agent", "run", "--endpoint", f"http://127.0.0.1:{port}/v1/batches", "--token-file", token]
     agent += ["--state-dir", str(var.path / "agent"), "--source", source, "--cluster", CLUSTERS.get(source, "")]
+    agent += ["--sim-nodes", "3"] if source == "sim" else []
     prepare = [python, "manage.py", "prepare", "--agent-token-file", token]
     parts = [
         Part("prepare", prepare, needs=("pg", "valkey"), once=True),

@@ -53,19 +53,28 @@ while True:
 
 
 class Installation:
-    """A folder with a launcher of its own; `up()` starts it and waits until it says that all is up."""
+    """A `var/` of its own, and stand-ins around a copy of the launcher, or the product itself.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    `up()` starts it and waits until it says that all is up.
+    """
+
+    def __init__(self, name: str, real: bool = False) -> None:
+        # pytest's own folders can't be entered by the database's account
+        self.folder = Path(tempfile.mkdtemp(prefix=f"goodput-test-{name}-"))
+        self.folder.chmod(0o755)
+        self.code = ROOT if real else self.folder
         self.port = free_port()
-        self.output = folder / "output"
-        self.env = {k: v for k, v in os.environ.items() if k not in ("DATABASE_URL", "REDIS_URL")}
-        self.env["GOODPUT_VAR"] = str(folder / "var")
-        for name, text in STAND_INS.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
+        self.output = self.folder / "output"
+        unset = ("DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE")
+        self.env = {name: value for name, value in os.environ.items() if name not in unset}
+        self.env["GOODPUT_VAR"] = str(self.folder / "var")
+        if real:
+            return
+        for file, text in STAND_INS.items():
+            (self.folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / file).write_text(text)
         unneeded = shutil.ignore_patterns("tests", "__pycache__")
-        shutil.copytree(ROOT / "goodput_site" / "launcher", folder / "goodput_site" / "launcher", ignore=unneeded)
+        shutil.copytree(ROOT / "goodput_site/launcher", self.folder / "goodput_site/launcher", ignore=unneeded)
 
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "goodput_site.launcher", *words]
@@ -74,7 +83,7 @@ class Installation:
         """One command to its end; stdout and stderr together in `stdout`."""
         return subprocess.run(
             self.command(*words),
-            cwd=self.folder,
+            cwd=self.code,
             env={**self.env, **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -87,7 +96,7 @@ class Installation:
         with self.output.open("wb") as output:
             self.supervisor = subprocess.Popen(
                 self.command("up", "--port", str(self.port), "--source", "sim", *flags),
-                cwd=self.folder,
+                cwd=self.code,
                 env={**self.env, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -138,16 +147,9 @@ def eventually(check: Callable[[], object], why: Callable[[], str] = str, second
         time.sleep(0.05)
 
 
-def new_installation(name: str) -> Installation:
-    """In a folder that the database's account may enter, which pytest's own are not."""
-    folder = Path(tempfile.mkdtemp(prefix=f"goodput-test-{name}-"))
-    folder.chmod(0o755)
-    return Installation(folder)
-
-
 @pytest.fixture
 def installation() -> Iterator[Installation]:
-    made = new_installation("one")
+    made = Installation("one")
     yield made
     made.end()
 
@@ -155,6 +157,6 @@ def installation() -> Iterator[Installation]:
 @pytest.fixture(scope="module")
 def running() -> Iterator[Installation]:
     """One that runs through all tests of a module."""
-    made = new_installation("all").up()
+    made = Installation("all").up()
     yield made
     made.end()

@@ -1,0 +1,93 @@
+"""The product itself under the launcher: data flows within a minute, and no kill loses a receipted batch."""
+
+import http.client
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from fleet.tests.bodies import SLOT_MS, packed
+
+from ..processes import http_get
+from .conftest import Installation, eventually
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def product() -> Iterator[Installation]:
+    made = Installation("product", real=True).up()
+    yield made
+    made.end()
+
+
+def test_simulated_node_is_in_the_fleet_within_a_minute(product: Installation) -> None:
+    eventually(lambda: '"demo"' in http_get(product.port, "/v1/fleet")[1], seconds=60)
+    assert http_get(product.port, "/readyz")[0] == 200
+    assert http_get(product.port, "/")[0] in (200, 302)
+
+
+class Sender(threading.Thread):
+    """Posts batch after batch like an agent: the next one only when the last one has its receipt."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self.port = port
+        self.receipts: list[str] = []
+        self.failures = 0
+        self.enough = threading.Event()
+
+    def run(self) -> None:
+        first_ts = (int(time.time() * 1000) // SLOT_MS - 1440) * SLOT_MS + SLOT_MS // 2  # six hours ago
+        while not self.enough.is_set():
+            ts = first_ts + len(self.receipts) * 4 * SLOT_MS
+            body, sha256 = packed(first_ts=ts, node_id="killed-about", seq=len(self.receipts) + 1)
+            if self.post(body) == sha256:
+                self.receipts.append(sha256)
+            else:
+                self.failures += 1
+                time.sleep(0.1)
+
+    def post(self, body: bytes) -> str:
+        """The hash in the receipt; empty when there is none."""
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            link.request(
+                "POST", "/v1/batches", body, {"Content-Type": "application/msgpack", "Content-Encoding": "gzip"}
+            )
+            answer = link.getresponse()
+            return json.loads(answer.read())["batch_sha256"] if answer.status == 202 else ""
+        except (OSError, http.client.HTTPException):
+            return ""
+        finally:
+            link.close()
+
+
+def test_no_kill_loses_a_receipted_batch(product: Installation) -> None:
+    sender = Sender(product.port)
+    sender.start()
+    for name in ("web", "worker", "valkey", "pg") * 2:
+        sent = len(sender.receipts)
+        eventually(lambda sent=sent: len(sender.receipts) > sent + 20, lambda: f"{sender.failures} failures")
+        before = product.part(name)
+        os.kill(before["pid"], signal.SIGKILL)
+        eventually(lambda name=name, before=before: product.part(name)["pid"] not in (None, before["pid"]))
+    sent = len(sender.receipts)
+    eventually(lambda: len(sender.receipts) > sent + 20, lambda: f"{sender.failures} failures")
+    sender.enough.set()
+    sender.join(20)
+
+    url = json.loads((product.folder / "var/run/env.json").read_text())["DATABASE_URL"]
+    with psycopg.connect(url, autocommit=True) as database:
+        (schema,) = database.execute("SELECT schema_name FROM orgs_org WHERE slug = 'local'").fetchone() or ("",)
+        rows = f"FROM \"{schema}\".fleet_inbox WHERE node = 'killed-about'"
+        kept = [row[0] for row in database.execute(f"SELECT encode(sha256, 'hex') {rows}")]
+        assert set(sender.receipts) <= set(kept)
+        assert len(kept) == len(set(kept))
+        unfolded = f"SELECT count(*) {rows} AND folded_at IS NULL"
+        eventually(lambda: database.execute(unfolded).fetchone() == (0,), lambda: "some are never folded")
