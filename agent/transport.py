@@ -88,6 +88,8 @@ class Transport:
         self.endpoint = endpoint
         self._deadline_s = deadline_s
         self._connection: Optional[http.client.HTTPConnection] = None
+        self._proxy_headers: dict[str, str] = {}  # of a proxy that sees each request
+        self._target = endpoint.path
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> Reply:
         """The answer to one POST. A kept connection that the server closed meanwhile is opened anew, once.
@@ -115,8 +117,7 @@ class Transport:
         if self._connection is None:
             self._connection = self._connect()
         connection = self._connection
-        target = self.endpoint.path if not getattr(connection, "absolute", False) else self.endpoint.url
-        connection.request("POST", target, body=body, headers=dict(headers))
+        connection.request("POST", self._target, body=body, headers={**headers, **self._proxy_headers})
         response = connection.getresponse()
         data = b""
         while len(data) <= REPLY_MOST_BYTES:
@@ -127,7 +128,9 @@ class Transport:
                 break
             data += chunk
         names = {name.lower(): value for name, value in response.getheaders()}
-        if len(data) > REPLY_MOST_BYTES or not response.isclosed() or response.will_close:
+        whole = len(data) <= REPLY_MOST_BYTES and (response.isclosed() or not response.length)
+        response.close()
+        if not whole or response.will_close:
             self.close()  # never read on into an endless reply
         return Reply(response.status, names, data[:REPLY_MOST_BYTES])
 
@@ -145,9 +148,8 @@ class Transport:
                 secure.set_tunnel(endpoint.host, endpoint.port, headers=proxy[2])
             return secure
         if proxy:
-            plain = http.client.HTTPConnection(proxy[0], proxy[1], timeout=CONNECT_TIMEOUT_S)
-            plain.absolute = True  # type: ignore[attr-defined]
-            return plain
+            self._proxy_headers, self._target = proxy[2], endpoint.url
+            return http.client.HTTPConnection(proxy[0], proxy[1], timeout=CONNECT_TIMEOUT_S)
         return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=CONNECT_TIMEOUT_S)
 
     def close(self) -> None:

@@ -28,6 +28,7 @@ class Backend:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
