@@ -66,7 +66,7 @@ DATABASES = {
         **environ.Env.db_url_config(DATABASE_URL, engine="django_tenants.postgresql_backend"),
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {"connect_timeout": 5, "application_name": "goodput"},
+        "OPTIONS": {"connect_timeout": 5, "application_name": "goodput", "prepare_threshold": 5},
     }
 }
 
@@ -187,6 +187,7 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 120}
 CELERY_TIMEZONE = "UTC"
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = {
     "fold-what-waits": {"task": "fleet.tasks.sweep", "schedule": 1.0, "options": {"expires": 5}},
     "make-partitions": {"task": "fleet.tasks.make_partitions", "schedule": 3600.0, "options": {"expires": 3600}},
@@ -206,5 +207,5 @@ LOGGING = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": env.str("GOODPUT_LOG_LEVEL", "INFO")},
-    "loggers": {"django.server": {"level": "WARNING"}},
+    "loggers": {"django.server": {"level": "WARNING"}, "celery": {"level": "WARNING"}},
 }
