@@ -2,9 +2,141 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+import re
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.templatetags.static import static
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST, require_safe
+
+from fleet.domain.slots import SLOT_MS
+from fleet.fleet_json import as_csv, as_json
+from fleet.models import Cluster
+from fleet.selectors import Filter, Fleet, Period, get_fleet
+from fleet.selectors_live import WORDS
+from fleet.services import remove_simulated
+
+ATTENTION_ON_PAGE = 8
+SEARCH_LENGTH = 80
+EVERY_SECONDS = 15  # how often a live page asks again
+EVERY_SECONDS_EMPTY = 3
+ROOMY_NODES = 8  # up to so many nodes, each GPU has a tile with words
 
 
+def wanted_of(request: HttpRequest) -> Filter:
+    """What the URL asks for; values that mean nothing are left out, never an error on a page."""
+    state = request.GET.get("state", "")
+    page = request.GET.get("page", "1")
+    opened = request.GET.get("open", "")
+    return Filter(
+        state=state if state in WORDS else "",
+        cluster=request.GET.get("cluster", "")[:256],
+        search=request.GET.get("q", "").replace("\x00", "")[:SEARCH_LENGTH],
+        page=None if page == "all" else int(page) if re.fullmatch(r"[1-9]\d{0,5}", page) else 1,
+        opened=int(opened) if re.fullmatch(r"[1-9]\d{0,17}", opened) else None,
+    )
+
+
+def read(request: HttpRequest, *, strips: bool = False, is_paged: bool = False) -> Fleet:
+    """The reading that this URL names. A page shows pages; a download may ask for all of them."""
+    wanted = wanted_of(request)
+    if is_paged and wanted.page is None:
+        wanted = Filter(wanted.state, wanted.cluster, wanted.search, 1, wanted.opened)
+    return get_fleet(timezone.now(), Period.of(request.GET.get("period")), wanted, strips=strips)
+
+
+@require_safe
 def fleet(request: HttpRequest) -> HttpResponse:
-    """The Fleet page (written by the pages' owner)."""
-    return HttpResponse("fleet")
+    """The Fleet page; for its own refresh only the part that lives."""
+    if request.user.is_authenticated and request.session.get("last_org") != request.org.slug:  # type: ignore[attr-defined]
+        request.session["last_org"] = request.org.slug  # type: ignore[attr-defined]
+    found = read(request, strips=True, is_paged=True)
+    context = {
+        "fleet": found,
+        "periods": Period,
+        "attention": found.troubles[:ATTENTION_ON_PAGE],
+        "attention_more": max(0, len(found.troubles) - ATTENTION_ON_PAGE),
+        "every": EVERY_SECONDS if found.node_count else EVERY_SECONDS_EMPTY,
+        "is_roomy": sum(len(cluster.nodes) for cluster in found.clusters) <= ROOMY_NODES,
+        "ticks": ticks(found),
+        "endpoint": request.build_absolute_uri("/v1/batches"),
+        "may_remove_demo": request.access.may_remove_demo,  # type: ignore[attr-defined]
+        "may_write": request.access.may_write,  # type: ignore[attr-defined]
+    }
+    is_part = request.htmx and not request.htmx.history_restore_request  # type: ignore[attr-defined]
+    response = render(request, "fleet/_live.html" if is_part else "fleet/fleet.html", context)
+    response["Cache-Control"] = "private, no-cache"
+    response["Vary"] = "HX-Request, Cookie"
+    return response
+
+
+def ticks(found: Fleet) -> list[tuple[int, str]]:
+    """Instants under the strips, ms, at the quarters of the window, and how to write them."""
+    first, end = found.window.first_slot * SLOT_MS, found.window.now_slot * SLOT_MS
+    how = "hm" if found.period is Period.DAY else "day"
+    return [(first + (end - first) * quarter // 4, how) for quarter in range(4)]
+
+
+@require_GET
+def fleet_csv(request: HttpRequest) -> HttpResponse:
+    """What the page shows, one line per GPU."""
+    response = HttpResponse(as_csv(read(request)), content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="goodput-{request.org.slug}-fleet.csv"'  # type: ignore[attr-defined]
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+@require_GET
+def fleet_json(request: HttpRequest) -> JsonResponse:
+    """What the page shows, as JSON."""
+    response = JsonResponse(as_json(read(request)), json_dumps_params={"ensure_ascii": False})
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+@require_GET
+def manifest(request: HttpRequest) -> JsonResponse:
+    """The web app manifest: the home-screen app opens on this org."""
+    start = reverse("fleet", kwargs={"org_slug": request.org.slug})  # type: ignore[attr-defined]
+    body: dict[str, Any] = {
+        "id": start,
+        "name": "Goodput",
+        "short_name": "Goodput",
+        "start_url": start,
+        "scope": "/",
+        "display": "standalone",
+        "background_color": "#131417",
+        "theme_color": "#131417",
+        "icons": [
+            {
+                "src": static(f"icons/icon-{size}.png"),
+                "sizes": f"{size}x{size}",
+                "type": "image/png",
+                "purpose": purpose,
+            }
+            for size, purpose in ((180, "any"), (192, "any"), (512, "any"), (512, "maskable"))
+        ],
+    }
+    return JsonResponse(body, content_type="application/manifest+json")
+
+
+@require_POST
+def remove_demo(request: HttpRequest, cluster_id: int) -> HttpResponse:
+    """Remove a simulated cluster with all that was made up for it."""
+    access = request.access  # type: ignore[attr-defined]
+    if not access.may_remove_demo:
+        raise PermissionDenied
+    cluster = Cluster.objects.filter(pk=cluster_id, removed_at=None).first()
+    if cluster is None:
+        raise Http404("There is no such cluster.")
+    actor = request.user.email if request.user.is_authenticated else access.role
+    if remove_simulated(cluster, actor=actor, org=access.org, address=request.META.get("REMOTE_ADDR")):
+        messages.success(request, f"The simulated cluster {cluster.name} is removed.")
+    else:
+        messages.error(request, f"{cluster.name} holds real facts; it stays.")
+    return redirect("fleet", org_slug=access.org.slug)

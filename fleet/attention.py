@@ -1,0 +1,121 @@
+"""What needs attention now: one trouble per node and reason, with a sentence, whose fault it is and the next step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.selectors_live import GLYPHS, WORDS, Condition, Gpu, NodeNow, action_of, reason_of, title_of
+
+SILENCE_ACTION = "Check that the node is up and its agent runs"
+BLIND_ACTION = "Check the driver on the node"
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that is not well. `subjects` are GPUs as (place, uuid); `since_ms` None where no instant is known."""
+
+    node_id: int
+    node: str
+    cluster: str
+    word: str
+    code: str
+    what: str
+    text: str
+    action: str
+    party: str
+    since_ms: int | None
+    subjects: tuple[tuple[int, str], ...]
+    is_condition: bool
+    is_certain: bool
+
+    @property
+    def glyph(self) -> str:
+        """A character that tells the state without its colour."""
+        return GLYPHS[self.word]
+
+    @property
+    def where(self) -> str:
+        """`GPU 3, 4 of gpu-017`, or the node alone."""
+        return f"{self.places} of {self.node}" if self.subjects else self.node
+
+    @property
+    def places(self) -> str:
+        """`GPU 3, 4`."""
+        return f"GPU {', '.join(str(place) for place, _ in self.subjects)}"
+
+    @property
+    def uuids(self) -> list[str]:
+        """Short UUIDs of the GPUs concerned, for reading; the full ones stand in the tables."""
+        return [uuid.removeprefix("GPU-")[:8] for _, uuid in self.subjects if uuid]
+
+    def order(self) -> tuple[Any, ...]:
+        """Worst first, then the longest."""
+        return WORDS.index(self.word), not self.is_condition, self.since_ms or 0, self.node, self.code
+
+
+def troubles_of(node_id: int, node: str, cluster: str, now: NodeNow, now_ms: int) -> tuple[Trouble, ...]:
+    """What is wrong with one node: its own conditions, those of its ports and GPUs, what is unknown and why."""
+
+    def trouble(word: str, code: str, subjects: Iterable[Gpu], condition: Condition | None, **more: Any) -> Trouble:
+        values: dict[str, Any] = {
+            "what": title_of(code),
+            "text": condition.explanation if condition else getattr(reason_of(code), "explanation", ""),
+            "action": condition.action if condition else action_of(code),
+            "party": condition.party if condition else "none",
+            "since_ms": condition.since_ms if condition else None,
+            "is_condition": condition is not None,
+            "is_certain": condition.is_certain if condition else True,
+        }
+        values.update(more)
+        named = tuple((gpu.place, gpu.uuid) for gpu in subjects)
+        return Trouble(node_id, node, cluster, word, code, subjects=named, **values)
+
+    found: list[Trouble] = []
+    seen: set[str] = set()
+    for condition in now.conditions:
+        seen.add(condition.code)
+        found.append(trouble(_word(condition), condition.code, (), condition))
+    for port in now.ports:
+        for condition in port.conditions:
+            if condition.code not in seen:
+                found.append(trouble("degraded", condition.code, (), condition, what=f"{condition.title}"))
+            seen.add(condition.code)
+    by_code: dict[str, list[tuple[Gpu, Condition]]] = defaultdict(list)
+    for gpu in now.gpus:
+        for condition in gpu.conditions:
+            if condition.code not in seen:
+                by_code[condition.code].append((gpu, condition))
+    for code, pairs in by_code.items():
+        oldest = min((c for _, c in pairs), key=lambda c: c.since_ms or 0)
+        word = min((gpu.word for gpu, _ in pairs), key=WORDS.index)
+        found.append(trouble(word, code, [gpu for gpu, _ in pairs], oldest))
+    if now.is_silent:
+        found.append(
+            trouble(
+                "unknown",
+                "NO_DATA",
+                (),
+                None,
+                what="No data",
+                text="No sample has come. Nothing is claimed for silence without a witness.",
+                action=SILENCE_ACTION,
+                since_ms=now.last_sample_ms,
+            )
+        )
+        return tuple(sorted(found, key=Trouble.order))
+    blind: dict[str, list[Gpu]] = defaultdict(list)
+    for gpu in now.gpus:
+        for cause in gpu.causes:
+            blind[cause].append(gpu)
+    for cause, gpus in blind.items():
+        if cause != "OPEN":
+            found.append(trouble("unknown", cause, gpus, None, action=action_of(cause) or BLIND_ACTION))
+    return tuple(sorted(found, key=Trouble.order))
+
+
+def _word(condition: Condition) -> str:
+    """The word for a condition by its weight; one that lowers nothing yet is still no more than degraded."""
+    return "down" if condition.weight == 0 and condition.is_certain else "degraded"

@@ -1,0 +1,375 @@
+"""Everything that reads the fleet for a page or the API: clusters, nodes, GPUs, their sums of a period, what is wrong.
+
+One reading (`get_fleet`) feeds the page, its CSV and JSON and `GET /v1/fleet`: the same numbers stand everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+import msgspec
+from django.db import connection
+
+from fleet.attention import Trouble, troubles_of
+from fleet.domain.slots import first_slot as first_hour_slot
+from fleet.domain.slots import hour_of, slot_of
+from fleet.fleet_json import as_json
+from fleet.hour_sums import Sums, total
+from fleet.models import Cluster
+from fleet.selectors_hours import (
+    Bounds,
+    Window,
+    add_up,
+    load_bodies,
+    load_first_bodies,
+    node_stretches,
+    node_sums,
+    place_stretches,
+    place_sums,
+    read_hour,
+)
+from fleet.selectors_live import WORDS, Gpu, NodeNow, node_now, to_ms
+from fleet.strip_drawing import Strip, draw
+
+NODES_ON_PAGE = 48  # over all clusters; one cluster alone pages by twice as many
+LEAST_PER_CLUSTER = 4
+CLUSTERS_ON_PAGE = 12
+
+
+class Period(Enum):
+    """The periods that a page offers: whole hours up to now."""
+
+    DAY = ("24h", "24 h", 24)
+    WEEK = ("7d", "7 d", 7 * 24)
+    MONTH = ("30d", "30 d", 30 * 24)
+
+    def __init__(self, key: str, label: str, hours: int):
+        self.key, self.label, self.hours = key, label, hours
+
+    @classmethod
+    def of(cls, key: str | None) -> Period:
+        """The period with this key; 24 h for anything else."""
+        return next((period for period in cls if period.key == key), cls.DAY)
+
+    def window(self, now: datetime) -> Window:
+        """Its hours: the current one and those before."""
+        ms = to_ms(now)
+        return Window(hour_of(ms) - self.hours + 1, hour_of(ms), slot_of(ms))
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What of the fleet is asked for. `page` None = all pages; `opened` = the node whose GPUs are listed."""
+
+    state: str = ""
+    cluster: str = ""
+    search: str = ""
+    page: int | None = 1
+    opened: int | None = None
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it leaves anything out besides by paging."""
+        return bool(self.state or self.cluster or self.search)
+
+
+@dataclass(frozen=True)
+class PlaceRow:
+    """A GPU's place of the opened node, over the period."""
+
+    gpu: Gpu
+    sums: Sums
+    strip: Strip
+
+    @property
+    def label(self) -> str:
+        """Its name for a text alternative."""
+        return f"GPU {self.gpu.place}"
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """A node: what it is now and what it was over the period."""
+
+    id: int
+    name: str
+    cluster_id: int
+    cluster: str
+    is_simulated: bool
+    now: NodeNow
+    bounds: Bounds
+    sums: Sums
+    agent_version: str
+    dropped_total: int
+    troubles: tuple[Trouble, ...]
+    strip: Strip | None = None
+    places: tuple[PlaceRow, ...] = ()
+
+    @property
+    def tip(self) -> str:
+        """Its GPUs in one sentence, those that are not well by index and UUID."""
+        parts = [f"{self.name}: {self.now.count('available')} of {len(self.now.gpus)} GPUs available"]
+        bad = [gpu for gpu in self.now.gpus if gpu.word != "available" or gpu.marks]
+        parts += [f"GPU {gpu.place} ({gpu.short or 'UUID not known'}) {gpu.word}" for gpu in bad[:4]]
+        return "; ".join(parts) + (f"; and {len(bad) - 4} more" if len(bad) > 4 else "")
+
+
+@dataclass(frozen=True)
+class ClusterRows:
+    """A cluster: all its figures, and those of its nodes that are shown."""
+
+    id: int
+    name: str
+    is_simulated: bool
+    node_count: int
+    gpu_count: int
+    models: str
+    sums: Sums
+    matching: int
+    nodes: tuple[NodeRow, ...]
+    page: int
+    pages: int
+
+    @property
+    def previous_page(self) -> int:
+        """The page of the worse nodes."""
+        return self.page - 1
+
+    @property
+    def next_page(self) -> int:
+        """The page of the better nodes."""
+        return self.page + 1
+
+    @property
+    def hidden(self) -> int:
+        """How many matching nodes are not shown here."""
+        return self.matching - len(self.nodes)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """A reading of the fleet at `as_of_ms`; figures are of everything, `clusters` of what the filter asks for."""
+
+    as_of_ms: int
+    period: Period
+    window: Window
+    filter: Filter
+    clusters: tuple[ClusterRows, ...]
+    more_clusters: tuple[ClusterRows, ...]
+    troubles: tuple[Trouble, ...]
+    sums: Sums
+    counts: dict[str, int]
+    marks: int
+    node_count: int
+    cluster_count: int
+    silent: int
+    dropped_total: int
+    simulated: tuple[tuple[int, str], ...]
+    has_real: bool
+    matching: int
+
+    @property
+    def gpu_count(self) -> int:
+        """All GPUs."""
+        return sum(self.counts.values())
+
+    @property
+    def live_count(self) -> int:
+        """Nodes that are heard."""
+        return self.node_count - self.silent
+
+    @property
+    def chips(self) -> list[tuple[str, int]]:
+        """States that have GPUs, what is not well first; the state that is filtered for always stands there."""
+        return [(word, count) for word, count in self.counts.items() if count or word == self.filter.state]
+
+    @property
+    def open_troubles(self) -> tuple[Trouble, ...]:
+        """Conditions that lower a weight or may; silence is counted apart."""
+        return tuple(trouble for trouble in self.troubles if trouble.is_condition)
+
+    def parties(self) -> list[tuple[str, int]]:
+        """Open conditions per party."""
+        found = [
+            (p, sum(t.party == p for t in self.open_troubles)) for p in ("infrastructure", "customer", "ambiguous")
+        ]
+        return [(party, count) for party, count in found if count or party == "infrastructure"]
+
+
+_NODES = """
+select n.id, n.name, n.cluster_id, n.first_seen_at, l.last_sample_at, coalesce(l.agent_version, ''),
+       coalesce(l.dropped_total, 0), l.summary
+  from fleet_node n join fleet_cluster c on c.id = n.cluster_id and c.removed_at is null
+  left join fleet_nodelive l on l.node_id = n.id
+ order by n.cluster_id, n.id
+"""
+
+
+def get_fleet(
+    now: datetime, period: Period = Period.DAY, wanted: Filter | None = None, *, strips: bool = True
+) -> Fleet:
+    """The fleet of the current org. `strips`: whether the shown nodes get theirs drawn."""
+    wanted = wanted or Filter()
+    window = period.window(now)
+    clusters = {cluster.pk: cluster for cluster in Cluster.objects.filter(removed_at=None)}
+    everything = _read_nodes(now, window, clusters)
+    by_cluster: dict[int, list[NodeRow]] = defaultdict(list)
+    for row in everything:
+        by_cluster[row.cluster_id].append(row)
+    blocks = _order_clusters(clusters, by_cluster)
+    if wanted.cluster:
+        blocks = [cluster for cluster in blocks if cluster.name == wanted.cluster]
+    share = NODES_ON_PAGE * 2 if wanted.cluster else max(LEAST_PER_CLUSTER, NODES_ON_PAGE // max(1, len(blocks)))
+    shown: list[ClusterRows] = []
+    more: list[ClusterRows] = []
+    for cluster in blocks:
+        block = _block(cluster, by_cluster[cluster.pk], wanted, share)
+        if wanted.is_narrow and not block.matching:
+            continue
+        is_over = wanted.page is not None and len(shown) >= CLUSTERS_ON_PAGE
+        (more if is_over else shown).append(replace(block, nodes=()) if is_over else block)
+    if strips:
+        drawn = {row.id: row for row in _with_strips([n for b in shown for n in b.nodes], window, wanted.opened)}
+        shown = [replace(block, nodes=tuple(drawn[row.id] for row in block.nodes)) for block in shown]
+    troubles = tuple(sorted((t for row in everything for t in row.troubles), key=Trouble.order))
+    counts = {word: sum(row.now.count(word) for row in everything) for word in WORDS}
+    return Fleet(
+        as_of_ms=to_ms(now),
+        period=period,
+        window=window,
+        filter=wanted,
+        clusters=tuple(shown),
+        more_clusters=tuple(more),
+        troubles=troubles,
+        sums=total(row.sums for row in everything),
+        counts=counts,
+        marks=sum(bool(gpu.marks) for row in everything for gpu in row.now.gpus),
+        node_count=len(everything),
+        cluster_count=len(clusters),
+        silent=sum(row.now.is_silent for row in everything),
+        dropped_total=sum(row.dropped_total for row in everything),
+        simulated=tuple((cluster.pk, cluster.name) for cluster in clusters.values() if cluster.is_simulated),
+        has_real=any(not row.is_simulated for row in everything),
+        matching=sum(block.matching for block in (*shown, *more)),
+    )
+
+
+def _read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster]) -> list[NodeRow]:
+    """Every node with its figures."""
+    with connection.cursor() as cursor:
+        cursor.execute(_NODES)
+        nodes = cursor.fetchall()
+    added = add_up(window)
+    new = {
+        node_id: added[node_id].first_hour
+        for node_id, _, _, first_seen_at, *_ in nodes
+        if node_id in added and slot_of(to_ms(first_seen_at)) >= window.first_slot
+    }
+    firsts = load_first_bodies(new) if new else {}
+    found = []
+    for node_id, name, cluster_id, first_seen_at, last_sample_at, agent_version, dropped, summary in nodes:
+        live = node_now(msgspec.json.decode(summary or "{}"), last_sample_at, now)
+        first_slot = max(window.first_slot, slot_of(to_ms(first_seen_at)))
+        if node_id in firsts:
+            first_slot = first_hour_slot(new[node_id]) + read_hour(firsts[node_id]).known_from
+        end_slot = window.now_slot if live.is_silent else slot_of(live.last_sample_ms or 0)
+        bounds = Bounds(first_slot, max(first_slot, end_slot), len(live.gpus), live.is_silent)
+        cluster = clusters[cluster_id]
+        found.append(
+            NodeRow(
+                id=node_id,
+                name=name,
+                cluster_id=cluster_id,
+                cluster=cluster.name,
+                is_simulated=cluster.is_simulated,
+                now=live,
+                bounds=bounds,
+                sums=node_sums(added.get(node_id), bounds),
+                agent_version=agent_version,
+                dropped_total=dropped,
+                troubles=troubles_of(node_id, name, cluster.name, live, to_ms(now)),
+            )
+        )
+    return found
+
+
+def _with_strips(nodes: list[NodeRow], window: Window, opened: int | None) -> tuple[NodeRow, ...]:
+    """These nodes with their strips; the opened one with its GPUs' as well."""
+    bodies = load_bodies(window, [row.id for row in nodes])
+    out = []
+    for row in nodes:
+        rows = bodies.get(row.id, {})
+        strip = draw(node_stretches(rows, row.bounds), window.first_slot, window.now_slot)
+        places: tuple[PlaceRow, ...] = ()
+        if row.id == opened:
+            places = tuple(
+                PlaceRow(
+                    gpu,
+                    place_sums(rows, row.bounds, gpu.place),
+                    draw(place_stretches(rows, row.bounds, gpu.place), window.first_slot, window.now_slot),
+                )
+                for gpu in row.now.gpus
+            )
+        out.append(replace(row, strip=strip, places=places))
+    return tuple(out)
+
+
+def _order_clusters(clusters: dict[int, Cluster], by_cluster: dict[int, list[NodeRow]]) -> list[Cluster]:
+    """Worst first: by the worst node, then by what was lost, then by name."""
+
+    def key(cluster: Cluster) -> tuple[Any, ...]:
+        rows = by_cluster.get(cluster.pk, [])
+        worst = min((WORDS.index(row.now.word) for row in rows), default=len(WORDS))
+        return worst, -sum(row.sums.lost_ws for row in rows), natural(cluster.name)
+
+    return sorted(clusters.values(), key=key)
+
+
+def worst_first(row: NodeRow) -> tuple[Any, ...]:
+    """Order of nodes: the state now, how many GPUs are in it, what was lost, the name."""
+    word = row.now.word
+    return WORDS.index(word), -row.now.count(word), -row.sums.lost_ws, -row.sums.unknown, natural(row.name)
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A sort key in which gpu-9 comes before gpu-10."""
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def _block(cluster: Cluster, rows: list[NodeRow], wanted: Filter, share: int) -> ClusterRows:
+    """A cluster with the page of its matching nodes."""
+    matching = sorted((row for row in rows if _matches(row, wanted)), key=worst_first)
+    pages = max(1, -(-len(matching) // share))
+    page = min(max(1, wanted.page or 1), pages) if wanted.cluster else 1
+    shown = matching if wanted.page is None else matching[(page - 1) * share : page * share]
+    models = sorted({row.now.model for row in rows if row.now.model})
+    return ClusterRows(
+        id=cluster.pk,
+        name=cluster.name,
+        is_simulated=cluster.is_simulated,
+        node_count=len(rows),
+        gpu_count=sum(len(row.now.gpus) for row in rows),
+        models=", ".join(models[:3]),
+        sums=total(row.sums for row in rows),
+        matching=len(matching),
+        nodes=tuple(shown),
+        page=page,
+        pages=pages,
+    )
+
+
+def _matches(row: NodeRow, wanted: Filter) -> bool:
+    if wanted.state and not row.now.count(wanted.state):
+        return False
+    text = wanted.search.strip().lower()
+    return not text or text in row.name.lower() or any(text in gpu.uuid.lower() for gpu in row.now.gpus)
+
+
+def fleet_summary(now: datetime, period: Period = Period.DAY) -> dict[str, Any]:
+    """The whole fleet as JSON-ready data, for `GET /v1/fleet`: the same numbers as the page, in integers."""
+    return as_json(get_fleet(now, period, Filter(page=None), strips=False))

@@ -1,0 +1,321 @@
+"""Reads node hours for people: what a node was over a period, and the stretches that its strip is drawn from.
+
+A body never changes without changing its bytes, so what is read from one is remembered by the bytes themselves: nothing
+has to be invalidated, and a re-fold shows at once.
+
+Which slots count: a node counts from its first evidence on. Hours without a row are unknown. The slots behind the
+newest sample are still open: they count as unknown only once the node is silent.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+from django.db import connection
+
+from fleet.bodies import load_row
+from fleet.domain.slots import SLOTS_PER_HOUR, hour_of_slot
+from fleet.domain.strips import HourRow
+from fleet.domain.verdicts import HEALTHY, UNKNOWN_PROVISIONAL, State, Verdict
+from fleet.hour_sums import NO_HOURS, ZERO, HourSums, Sums, columns_of, gap, span_sums
+from fleet.models import NodeHour
+from fleet.selectors_live import WORDS, state_word
+
+REMEMBERED = 60_000  # node hours, about 1 kB each
+COLUMNS = HourSums._fields
+HAS_COLUMNS = {field.name for field in NodeHour._meta.get_fields()}.issuperset(COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Whole hours `[first_hour, last_hour]`, the last one being the hour of now, and the slot of now."""
+
+    first_hour: int
+    last_hour: int
+    now_slot: int
+
+    @property
+    def first_slot(self) -> int:
+        """Its first slot, absolute."""
+        return self.first_hour * SLOTS_PER_HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where a node's slots count, absolute and half-open, and how many GPUs an hour without a row is missing."""
+
+    first_slot: int
+    end_slot: int
+    gpus: int
+    is_silent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Slots `[first, end)` in which the worst state of a node's GPUs is `word`, `affected` of `total` GPUs being in it.
+
+    `gone` of them are unknown, whatever the worst is.
+    """
+
+    first: int
+    end: int
+    word: str
+    affected: int
+    total: int
+    gone: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """A node hour's GPUs: runs `(first, end, word)` and sums per place, and the node's stretches; slots 0..240.
+
+    From `open_from` on nothing is closed yet; before `known_from` nothing is known.
+    """
+
+    runs: Mapping[int, tuple[tuple[int, int, str], ...]]
+    sums: Mapping[int, Sums]
+    stretches: tuple[Stretch, ...]
+    open_from: int
+    known_from: int
+
+
+# ---- sums of many nodes ----
+
+
+@dataclass
+class NodeHours:
+    """A node's rows of a window, added up. `first_hour` and `last_hour` are the earliest and latest that have a row."""
+
+    rows: int
+    first_hour: int
+    last_hour: int
+    sums: HourSums
+
+
+def add_up(window: Window) -> dict[int, NodeHours]:
+    """Every node's rows of the window, added up; by SQL over the columns, else over the bodies."""
+    with connection.cursor() as cursor:
+        if HAS_COLUMNS:
+            cursor.execute(
+                f"select node_id, count(*), min(hour), max(hour), {', '.join(f'sum({name})' for name in COLUMNS)}"  # noqa: S608
+                " from fleet_nodehour where hour between %s and %s group by node_id",
+                [window.first_hour, window.last_hour],
+            )
+            return {
+                node_id: NodeHours(rows, first, last, HourSums(*map(int, sums)))
+                for node_id, rows, first, last, *sums in cursor.fetchall()
+            }
+        cursor.execute(
+            "select node_id, hour, body from fleet_nodehour where hour between %s and %s",
+            [window.first_hour, window.last_hour],
+        )
+        found: dict[int, NodeHours] = {}
+        totals: dict[int, list[int]] = defaultdict(lambda: list(NO_HOURS))
+        for node_id, hour, body in cursor.fetchall():
+            so_far = found.setdefault(node_id, NodeHours(0, hour, hour, NO_HOURS))
+            so_far.rows += 1
+            so_far.first_hour = min(hour, so_far.first_hour)
+            so_far.last_hour = max(hour, so_far.last_hour)
+            for index, value in enumerate(_columns(bytes(body))):
+                totals[node_id][index] += value
+        for node_id, numbers in totals.items():
+            found[node_id].sums = HourSums(*numbers)
+        return found
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _columns(body: bytes) -> HourSums:
+    return columns_of(load_row(body))
+
+
+def load_bodies(window: Window, node_ids: Sequence[int]) -> dict[int, dict[int, bytes]]:
+    """node → hour → body."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select node_id, hour, body from fleet_nodehour where node_id = any(%s) and hour between %s and %s",
+            [list(node_ids), window.first_hour, window.last_hour],
+        )
+        return _by_node(cursor.fetchall())
+
+
+def load_first_bodies(hours: Mapping[int, int]) -> dict[int, bytes]:
+    """node → body of the hour given for it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select h.node_id, h.body from unnest(%s::bigint[], %s::int[]) as w(node_id, hour)"
+            " join fleet_nodehour h on h.node_id = w.node_id and h.hour = w.hour",
+            [list(hours), list(hours.values())],
+        )
+        return {node_id: bytes(body) for node_id, body in cursor.fetchall()}
+
+
+def _by_node(rows: Iterable[tuple[int, int, bytes]]) -> dict[int, dict[int, bytes]]:
+    bodies: dict[int, dict[int, bytes]] = defaultdict(dict)
+    for node_id, hour, body in rows:
+        bodies[node_id][hour] = bytes(body)
+    return bodies
+
+
+def node_sums(hours: NodeHours | None, bounds: Bounds) -> Sums:
+    """A node's sums within its bounds, from its added-up rows."""
+    slots = bounds.end_slot - bounds.first_slot
+    if hours is None:
+        return gap(bounds.gpus * max(0, slots))
+    rows = hours.sums
+    if bounds.is_silent:  # everything up to now that is not known is unknown
+        return span_sums(rows, bounds.gpus * slots - rows.known - rows.unknown)
+    first_hour = hour_of_slot(bounds.first_slot)
+    missing = SLOTS_PER_HOUR * max(0, hours.last_hour - first_hour + 1 - hours.rows)
+    skipped = bounds.first_slot - first_hour * SLOTS_PER_HOUR
+    return span_sums(rows, bounds.gpus * (missing - skipped))
+
+
+# ---- one node in detail ----
+
+
+@lru_cache(maxsize=REMEMBERED)
+def read_hour(body: bytes) -> Hour:
+    """What a stored node hour says of its GPUs; a pure function of its bytes."""
+    row = load_row(body)
+    start = row.hour * SLOTS_PER_HOUR
+    verdicts = {int(subject[1:]): _runs(row, subject, start) for subject in row.subjects() if subject[0] == "g"}
+    open_from, known_from = 0, SLOTS_PER_HOUR
+    for runs in verdicts.values():
+        for first, end, verdict in runs:
+            if verdict != UNKNOWN_PROVISIONAL:
+                open_from = max(open_from, end)
+                if verdict.state is not State.UNKNOWN:
+                    known_from = min(known_from, first)
+    words = {
+        place: tuple((first, end, state_word(verdict.state.value, verdict.nominal)) for first, end, verdict in runs)
+        for place, runs in verdicts.items()
+    }
+    return Hour(
+        runs=words,
+        sums={place: _sum(runs, open_from) for place, runs in verdicts.items()},
+        stretches=tuple(stretches_of(list(words.values()), open_from)),
+        open_from=open_from,
+        known_from=known_from,
+    )
+
+
+def _runs(row: HourRow, subject: str, start: int) -> list[tuple[int, int, Verdict]]:
+    """A subject's runs, slots counted from the hour's first; the usual healthy hour is recognised by its sums."""
+    rollup = row.rollup(subject)
+    if rollup.seconds[State.OBSERVED] == 3600 and rollup.upper_ws == rollup.lower_ws == 360_000:
+        return [(0, SLOTS_PER_HOUR, HEALTHY)]
+    return [(first - start, end - start, verdict) for first, end, verdict in row.runs(subject)]
+
+
+def _sum(runs: list[tuple[int, int, Verdict]], open_from: int) -> Sums:
+    known = unknown = nominal = lower = upper = down = degraded = held = 0
+    for first, end, verdict in runs:
+        slots = min(end, open_from) - first
+        if slots <= 0:
+            continue
+        lower += verdict.lower * slots
+        upper += verdict.upper * slots
+        if verdict.nominal is None:
+            unknown += slots
+            continue
+        known += slots
+        nominal += verdict.nominal * slots
+        if verdict.state is State.HELD:
+            held += slots
+        elif verdict.nominal == 0:
+            down += slots
+        elif verdict.nominal < 100:
+            degraded += slots
+    return Sums(known, unknown, nominal, lower, upper, down, degraded, held)
+
+
+def stretches_of(gpus: list[tuple[tuple[int, int, str], ...]], open_from: int) -> list[Stretch]:
+    """The node's stretches up to `open_from`: cut where any GPU changes, the worst word of each, neighbours merged."""
+    cuts = sorted({min(edge, open_from) for runs in gpus for first, end, _ in runs for edge in (first, end)})
+    at = [0] * len(gpus)
+    out: list[Stretch] = []
+    for first, end in pairwise(cuts):
+        counts = dict.fromkeys(WORDS, 0)
+        for index, runs in enumerate(gpus):
+            while at[index] < len(runs) - 1 and runs[at[index]][1] <= first:
+                at[index] += 1
+            counts[runs[at[index]][2]] += 1
+        word = next(word for word in WORDS if counts[word])
+        out.append(Stretch(first, end, word, counts[word], len(gpus), counts["unknown"]))
+    return merge(out)
+
+
+def merge(stretches: Iterable[Stretch]) -> list[Stretch]:
+    """Neighbours that say the same become one."""
+    out: list[Stretch] = []
+    for one in stretches:
+        last = out[-1] if out else None
+        if (
+            last
+            and last.end == one.first
+            and (last.word, last.affected, last.total, last.gone) == (one.word, one.affected, one.total, one.gone)
+        ):
+            out[-1] = Stretch(last.first, one.end, one.word, one.affected, one.total, one.gone)
+        else:
+            out.append(one)
+    return out
+
+
+def node_stretches(rows: Mapping[int, bytes], bounds: Bounds) -> list[Stretch]:
+    """A node's stretches within its bounds, absolute slots; hours without a row and an open tail are unknown."""
+    out: list[Stretch] = []
+    for base, first, end, read in _hours(rows, bounds):
+        closed = min(end, read.open_from) if read else first
+        if read:
+            out += [
+                Stretch(base + max(s.first, first), base + min(s.end, closed), s.word, s.affected, s.total, s.gone)
+                for s in read.stretches
+                if max(s.first, first) < min(s.end, closed)
+            ]
+        if end > max(first, closed):
+            count = len(read.runs) if read else bounds.gpus
+            out.append(Stretch(base + max(first, closed), base + end, "unknown", count, count, count))
+    return merge(out)
+
+
+def place_stretches(rows: Mapping[int, bytes], bounds: Bounds, place: int) -> list[Stretch]:
+    """One GPU's stretches within the bounds."""
+    out: list[Stretch] = []
+    for base, first, end, read in _hours(rows, bounds):
+        runs = read.runs.get(place, ()) if read else ()
+        closed = min(end, read.open_from) if read and runs else first
+        for start, stop, word in runs:
+            start, stop = max(start, first), min(stop, closed)
+            if start < stop:
+                out.append(Stretch(base + start, base + stop, word, 1, 1, int(word == "unknown")))
+        if end > max(first, closed):
+            out.append(Stretch(base + max(first, closed), base + end, "unknown", 1, 1, 1))
+    return merge(out)
+
+
+def place_sums(rows: Mapping[int, bytes], bounds: Bounds, place: int) -> Sums:
+    """One GPU's sums within the bounds."""
+    sums = ZERO
+    for _, first, end, read in _hours(rows, bounds):
+        if read and place in read.sums:
+            sums = sums + read.sums[place] + gap(max(0, end - max(first, read.open_from)) - first)
+        else:
+            sums = sums + gap(end - first)
+    return sums
+
+
+def _hours(rows: Mapping[int, bytes], bounds: Bounds) -> Iterator[tuple[int, int, int, Hour | None]]:
+    """(first slot of the hour, first and end slot within it, what its row says) of each hour within the bounds."""
+    end_slot = bounds.end_slot
+    if not bounds.is_silent and rows:  # what lies behind the newest closed slot is open, not unknown
+        last = max(rows)
+        end_slot = last * SLOTS_PER_HOUR + read_hour(rows[last]).open_from
+    for hour in range(hour_of_slot(bounds.first_slot), hour_of_slot(end_slot - 1) + 1):
+        base = hour * SLOTS_PER_HOUR
+        body = rows.get(hour)
+        first, end = max(0, bounds.first_slot - base), min(SLOTS_PER_HOUR, end_slot - base)
+        yield base, first, end, read_hour(body) if body is not None else None

@@ -1,0 +1,224 @@
+"""What a node's live summary says, in the words of the pages: GPUs now, what is wrong, since when, what to do.
+
+The summary is the fold's (`fleet.node_summary`). One thing is added here: time goes on after the last sample, so a node
+that has been silent for longer than a late upload explains is unknown now, whatever its last sample said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fleet.domain.rules import Reason, load_rules
+
+SILENT_AFTER_MS = 180_000  # three uploads of a minute each
+WORDS = ("down", "degraded", "unknown", "held", "available")  # worst first
+GLYPHS = {"down": "×", "degraded": "!", "unknown": "?", "held": "H", "available": ""}
+MARKS = ("edge", "pending", "contested")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Something that holds now: its reason in words, whose it is, since when (ms), what to do."""
+
+    code: str
+    title: str
+    explanation: str
+    action: str
+    party: str
+    since_ms: int | None
+    weight: int
+    is_certain: bool
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU's place now. `weight` is None when unknown; `since_ms` is when the worst reason began."""
+
+    place: int
+    uuid: str
+    bus_id: str
+    word: str
+    marks: tuple[str, ...]
+    weight: int | None
+    lower: int
+    upper: int
+    causes: tuple[str, ...]
+    conditions: tuple[Condition, ...]
+
+    @property
+    def short(self) -> str:
+        """The first eight characters of the UUID proper, enough to tell GPUs of an org apart."""
+        return self.uuid.removeprefix("GPU-").removeprefix("MIG-")[:8]
+
+    @property
+    def glyph(self) -> str:
+        """A character that tells the state without its colour."""
+        return GLYPHS[self.word] or ("·" if self.marks else "")
+
+    @property
+    def since_ms(self) -> int | None:
+        """When the worst of what holds now began."""
+        return self.conditions[0].since_ms if self.conditions else None
+
+    @property
+    def reason(self) -> str:
+        """A few words on why it is not simply available; empty when it is."""
+        if self.word == "unknown":
+            return ", ".join(title_of(code) for code in self.causes) or "No data"
+        return ", ".join(condition.title for condition in self.conditions[:2])
+
+
+@dataclass(frozen=True)
+class NodeNow:
+    """A node as its page row shows it: when it was heard, its GPUs, what holds for it."""
+
+    last_sample_ms: int | None
+    is_silent: bool
+    gpus: tuple[Gpu, ...]
+    ports: tuple[Gpu, ...]
+    conditions: tuple[Condition, ...]
+    causes: tuple[str, ...]
+    model: str
+    driver: str
+    broken_sources: tuple[str, ...]
+
+    @property
+    def word(self) -> str:
+        """The worst state among its GPUs; a node without any is unknown."""
+        return min((gpu.word for gpu in self.gpus), key=WORDS.index, default="unknown")
+
+    def count(self, word: str) -> int:
+        """How many of its GPUs are in this state."""
+        return sum(gpu.word == word for gpu in self.gpus)
+
+
+def reason_of(code: str) -> Reason | None:
+    """The rule of a reason code, None for one that no rule knows."""
+    return load_rules().reasons.get(code)
+
+
+def title_of(code: str) -> str:
+    """A reason's title; an unknown code stands for itself."""
+    reason = reason_of(code)
+    return reason.title if reason else code
+
+
+def action_of(code: str) -> str:
+    """What to do about a reason; empty when nothing helps."""
+    reason = reason_of(code)
+    action = reason.action if reason else ""
+    return "" if action.rstrip(".").lower() in ("", "none") else action
+
+
+def state_word(state: str, nominal: int | None) -> str:
+    """The word for a verdict: available, degraded, down, held or unknown."""
+    if state == "unknown" or nominal is None:
+        return "unknown"
+    if state == "held":
+        return "held"
+    return "down" if nominal == 0 else "degraded" if nominal < 100 else "available"
+
+
+def node_now(summary: dict[str, Any], last_sample_at: datetime | None, now: datetime) -> NodeNow:
+    """The node's summary as of `now`."""
+    last_ms = to_ms(last_sample_at) if last_sample_at else None
+    is_silent = last_ms is None or to_ms(now) - last_ms > SILENT_AFTER_MS
+    gpus, ports = [], []
+    for entry in summary.get("subjects", ()):
+        if entry.get("kind") == "gpu":
+            gpus.append(_subject(entry, is_silent))
+        elif entry.get("kind") == "port":
+            ports.append(_subject(entry, is_silent))
+    node = summary.get("node", {})
+    sources = summary.get("sources", {})
+    return NodeNow(
+        last_sample_ms=last_ms,
+        is_silent=is_silent,
+        gpus=tuple(sorted(gpus, key=lambda gpu: gpu.place)),
+        ports=tuple(ports),
+        conditions=_conditions(node),
+        causes=("NO_DATA",) if is_silent else tuple(node.get("certain", ())),
+        model=", ".join(summary.get("names", ())),
+        driver=summary.get("driver") or "",
+        broken_sources=tuple(sorted(name for name, status in sources.items() if status not in ("ok", "absent"))),
+    )
+
+
+def _subject(entry: dict[str, Any], is_silent: bool) -> Gpu:
+    subject = entry.get("s", "")
+    state = entry.get("state", "unknown")
+    conditions = _conditions(entry)
+    certain = tuple(entry.get("certain", ()))
+    word = state_word(state, entry.get("weight"))
+    weight, lower, upper, causes = entry.get("weight"), entry.get("lower", 100), entry.get("upper", 0), certain
+    if is_silent:
+        word, weight, lower, upper, causes = _silent(word, conditions)
+    return Gpu(
+        place=int(subject[1:]) if re.fullmatch(r"g\d{1,3}", subject) else -1,
+        uuid=entry.get("device", ""),
+        bus_id=entry.get("bus_id", ""),
+        word=word,
+        marks=() if is_silent or state not in MARKS else (state,),
+        weight=weight,
+        lower=lower,
+        upper=upper,
+        causes=causes if word == "unknown" else (),
+        conditions=conditions if word != "unknown" else (),
+    )
+
+
+def _silent(word: str, conditions: Iterable[Condition]) -> tuple[str, int | None, int, int, tuple[str, ...]]:
+    """A subject of a silent node: held where a condition that can't end by itself was open, else unknown."""
+    for condition in conditions:
+        reason = reason_of(condition.code)
+        if reason and reason.sticky and condition.weight == 0 and condition.is_certain and word in ("down", "held"):
+            return "held", 0, 100, 0, ()
+    return "unknown", None, 100, 0, ("NO_DATA",)
+
+
+def _conditions(entry: dict[str, Any]) -> tuple[Condition, ...]:
+    """What holds for a subject, worst first; a shown reason without a condition (a throttle) is one as well."""
+    found = []
+    for item in entry.get("conditions", ()):
+        reason = reason_of(item.get("code", ""))
+        found.append(
+            Condition(
+                code=item.get("code", ""),
+                title=title_of(item.get("code", "")),
+                explanation=reason.explanation if reason else "No rule knows this code; it lowers nothing.",
+                action=action_of(item.get("code", "")),
+                party=item.get("party", "none"),
+                since_ms=item.get("since"),
+                weight=item.get("weight", 100),
+                is_certain=bool(item.get("certain", False)),
+            )
+        )
+    have = {condition.code for condition in found}
+    if entry.get("state") != "unknown":
+        for code, certain in [(c, True) for c in entry.get("certain", ())] + [
+            (c, False) for c in entry.get("possible", ())
+        ]:
+            reason = reason_of(code)
+            if code not in have and reason and reason.lowers:
+                weight = entry.get("weight", 100)
+                found.append(
+                    Condition(
+                        code, reason.title, reason.explanation, action_of(code), reason.party, None, weight, certain
+                    )
+                )
+    lowering = [c for c in found if c.weight < 100 or (reason_of(c.code) and reason_of(c.code).lowers)]  # type: ignore[union-attr]
+    return tuple(sorted(lowering, key=lambda c: (c.weight, c.since_ms or 0, c.code)))
+
+
+def to_ms(at: datetime) -> int:
+    """ms since 1970 UTC."""
+    return int(at.timestamp() * 1000)
+
+
+def from_ms(ms: int) -> datetime:
+    """An aware datetime, UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC)

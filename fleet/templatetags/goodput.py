@@ -1,0 +1,157 @@
+"""Tags and filters of the pages: floored figures, ages, times, links that keep the URL's state."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from django import template
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from fleet.domain.slots import SLOT_S
+from fleet.fleet_json import floored
+from fleet.strip_drawing import HALF, WIDTH, Strip
+from orgs.access import list_orgs
+from orgs.models import Org
+
+register = template.Library()
+
+KEPT = ("period", "state", "cluster", "q", "page", "open")  # what of a page's state lives in its URL
+THEMES = ("light", "dark")
+ENTRIES = (
+    ("Fleet", "fleet"),
+    ("Incidents", "incidents"),
+    ("SLA", "sla"),
+    ("Reports", "reports"),
+    ("Claims", "claims"),
+    ("Settings", "settings"),
+)
+
+
+class Entry(NamedTuple):
+    """One entry of the navigation."""
+
+    label: str
+    url: str
+    is_current: bool
+
+
+@register.simple_tag(takes_context=True)
+def navigation(context: template.Context) -> list[Entry]:
+    """The pages of the org that exist: an entry appears with the route of its name."""
+    org, request = context.get("org"), context.get("request")
+    entries = []
+    for label, name in ENTRIES:
+        try:
+            url = reverse(name, kwargs={"org_slug": org.slug})
+        except NoReverseMatch:
+            continue
+        path = request.path if request else ""
+        is_current = path == url if name == "fleet" else path.startswith(url)
+        entries.append(Entry(label, url, is_current))
+    return entries
+
+
+@register.simple_tag(takes_context=True)
+def org_switch(context: template.Context) -> list[Org]:
+    """The other orgs that this person may enter."""
+    request, org = context.get("request"), context.get("org")
+    if not request or not org or not request.user.is_authenticated:
+        return []
+    return [other for other in list_orgs(request.user) if other.pk != org.pk]
+
+
+@register.simple_tag(takes_context=True)
+def theme_attribute(context: template.Context) -> SafeString:
+    """` data-theme="dark"` when this browser remembers a choice, else nothing: the system decides."""
+    request = context.get("request")
+    theme = request.COOKIES.get("theme") if request else None
+    return format_html(' data-theme="{}"', theme) if theme in THEMES else SafeString("")
+
+
+@register.simple_tag(takes_context=True)
+def link(context: template.Context, _name: str = "", **changes: Any) -> str:
+    """This page (or the org's page `_name`) with its state, changed as said; an empty value removes a key."""
+    request: HttpRequest = context["request"]
+    state = {key: request.GET[key] for key in KEPT if request.GET.get(key)}
+    state.update({key: str(value) for key, value in changes.items()})
+    query = urlencode([(key, state[key]) for key in KEPT if state.get(key)])
+    path = reverse(_name, kwargs={"org_slug": context["org"].slug}) if _name else request.path
+    return f"{path}?{query}" if query else path
+
+
+@register.filter
+def age(seconds: float | None) -> str:
+    """A span in words: `12 s`, `8 min`, `2 h 20 min`, `3 d 4 h`."""
+    if seconds is None:
+        return "–"
+    seconds = max(0, int(seconds))
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min"
+    if seconds < 172_800:
+        return f"{seconds // 3600} h {seconds % 3600 // 60} min"
+    return f"{seconds // 86_400} d {seconds % 86_400 // 3600} h"
+
+
+@register.filter
+def stamp(ms: int | None) -> datetime | None:
+    """An instant in ms as an aware datetime, UTC."""
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
+
+
+@register.simple_tag
+def time_tag(ms: int | None, how: str = "clock") -> SafeString:
+    """`<time>` in UTC; the page's script turns it into the viewer's zone. `how`: clock, hm, day, full."""
+    at = stamp(ms)
+    if at is None:
+        return SafeString("–")
+    shown = {"clock": "%H:%M:%S UTC", "hm": "%H:%M UTC", "day": "%-d %b", "full": "%-d %b %H:%M UTC"}[how]
+    return format_html(
+        '<time datetime="{}" data-as="{}">{}</time>', at.strftime("%Y-%m-%dT%H:%M:%SZ"), how, at.strftime(shown)
+    )
+
+
+@register.simple_tag
+def percent(part: int, whole: int, digits: int = 2) -> str:
+    """A floored percentage without its sign; `–` where nothing counts."""
+    return floored(part, whole, digits) or "–"
+
+
+@register.filter
+def gpu_hours(slots_weight: int) -> str:
+    """Weight × slots as GPU-hours: `0`, `0.04`, `5.9`, `41.1`, `1,204`; a loss is never shown as 0."""
+    hours = slots_weight / 100 * SLOT_S / 3600
+    if slots_weight <= 0:
+        return "0"
+    if hours < 0.01:
+        return "<0.01"
+    return f"{hours:.2f}" if hours < 1 else f"{hours:.1f}" if hours < 1000 else f"{hours:,.0f}"
+
+
+@register.simple_tag
+def strip_svg(strip: Strip, label: str, css: str = "") -> SafeString:
+    """A strip as SVG with its text alternative; presentation attributes only, so that a strict policy holds."""
+    paths = "".join(
+        f'<path class="s-{layer.css}" stroke-width="{layer.stroke}" d="{layer.d}"/>' for layer in strip.layers
+    )
+    return format_html(
+        '<svg class="strip{}" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}: {}">{}</svg>',
+        css,
+        WIDTH,
+        2 * HALF,
+        label,
+        strip.words,
+        SafeString(paths),
+    )
+
+
+@register.filter
+def since_age(ms: int | None, as_of_ms: int) -> str:
+    """How long ago an instant was, in words."""
+    return "" if ms is None else age((as_of_ms - ms) / 1000)

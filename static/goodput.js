@@ -1,0 +1,155 @@
+// What every page does in the browser: colours, times in the viewer's zone, live refresh, tips, copy. No dependency but
+// htmx where a page loads it; everything works without this file except the remembered colours and the live refresh.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const each = (selector, within, act) => within.querySelectorAll(selector).forEach(act);
+
+  // An app from the home screen has no browser bar (Safari says so by navigator.standalone, others by display-mode).
+  const isApp = navigator.standalone === true || matchMedia("(display-mode: standalone), (display-mode: fullscreen)").matches;
+  root.classList.toggle("app", isApp);
+
+  // Colours: by system, override remembered in a cookie so that the server renders it and nothing flashes.
+  const showTheme = () => {
+    const now = root.dataset.theme || "system";
+    each("[data-theme-set]", document, (b) => b.setAttribute("aria-pressed", String(b.dataset.themeSet === now)));
+    each("meta[name=theme-color]", document, (m) => {
+      m.dataset.media ||= m.media;
+      const dark = m.dataset.media.includes("dark");
+      m.media = now === "system" ? m.dataset.media : (now === "dark") === dark ? "all" : "not all";
+    });
+  };
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-theme-set]");
+    if (!button) return;
+    const theme = button.dataset.themeSet;
+    if (theme === "system") delete root.dataset.theme;
+    else root.dataset.theme = theme;
+    const secure = location.protocol === "https:" ? "; Secure" : "";
+    document.cookie = `theme=${theme}; Path=/; SameSite=Lax; Max-Age=${theme === "system" ? 0 : 31536000}${secure}`;
+    showTheme();
+  });
+
+  // Menus close on Escape and on a click beside them.
+  document.addEventListener("click", (event) => {
+    each("details.menu[open]", document, (menu) => { if (!menu.contains(event.target)) menu.open = false; });
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    hideTip();
+    each("details.menu[open]", document, (menu) => { menu.open = false; menu.querySelector("summary").focus(); });
+  });
+
+  // Times: the server writes UTC into <time datetime>; here they become the viewer's zone, with UTC on hover.
+  const clocks = {
+    clock: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }),
+    hm: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
+    day: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" }),
+    full: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
+  };
+  const localise = (within) => each("time[data-as]", within, (element) => {
+    const at = new Date(element.dateTime);
+    const format = clocks[element.dataset.as];
+    if (!format || Number.isNaN(at.getTime())) return;
+    element.title = at.toISOString().replace("T", " ").replace(/\.\d+Z$/, " UTC");
+    element.textContent = format.format(at);
+  });
+
+  // Ages count on from the server's own clock, so that a wrong clock in the viewer's machine shows no wrong age.
+  let servedAt = 0;
+  let readAt = 0;
+  const age = (seconds) => seconds < 60 ? `${seconds} s` : seconds < 3600 ? `${Math.floor(seconds / 60)} min`
+    : seconds < 172800 ? `${Math.floor(seconds / 3600)} h ${Math.floor(seconds % 3600 / 60)} min` : `${Math.floor(seconds / 86400)} d`;
+  const grow = () => {
+    if (!servedAt) return;
+    const now = servedAt + performance.now() - readAt;
+    each("[data-age]", document, (e) => {
+      e.textContent = age(Math.max(0, Math.floor((now - Number(e.dataset.age)) / 1000)));
+    });
+  };
+
+  // Live pages: refetched every data-every seconds while they are looked at, at once when the tab or app comes back.
+  const live = () => document.getElementById("live");
+  let fetchedAt = performance.now();
+  let busy = false;
+  const refresh = () => {
+    if (!live() || !window.htmx || busy) return;
+    busy = true;
+    fetchedAt = performance.now();
+    window.htmx.trigger(live(), "refresh");
+  };
+  const due = () => (performance.now() - fetchedAt) / 1000 >= Number(live()?.dataset.every || 15);
+  const isTyping = () => document.activeElement?.matches("input, select, textarea") && live()?.contains(document.activeElement);
+  const stale = (is) => each(".asof", document, (e) => {
+    e.toggleAttribute("data-stale", is);
+    const word = e.querySelector("[data-stale-word]");
+    if (word) word.hidden = !is;
+  });
+  const arrive = () => {
+    readAt = performance.now();
+    servedAt = Number(live()?.dataset.asOf || 0);
+    localise(document);
+    each(".asof", document, (e) => { e.hidden = false; });
+  };
+  setInterval(() => {
+    grow();
+    if (document.visibilityState === "visible" && live() && due() && !isTyping()) refresh();
+  }, 1000);
+  document.addEventListener("visibilitychange", () => { if (document.visibilityState === "visible" && live()) refresh(); });
+  window.addEventListener("pageshow", (event) => { if (event.persisted) refresh(); });
+  window.addEventListener("online", refresh);
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest("[data-refresh]") || !window.htmx || !live()) return;
+    event.preventDefault();
+    refresh();
+  });
+  document.addEventListener("htmx:afterRequest", (event) => { busy = false; stale(!event.detail.successful); });
+  document.addEventListener("htmx:beforeSwap", () => { hideTip(); });
+  document.addEventListener("htmx:afterSettle", arrive);
+
+  // Tips: what a title says, at once and for the keyboard too.
+  const tip = document.createElement("div");
+  tip.className = "tip";
+  tip.hidden = true;
+  tip.setAttribute("aria-hidden", "true");
+  function hideTip() { tip.hidden = true; }
+  const showTip = (element) => {
+    if (element.title) { element.dataset.tip = element.title; element.removeAttribute("title"); }
+    if (!element.dataset.tip) return;
+    tip.textContent = element.dataset.tip;
+    tip.hidden = false;
+    const at = element.getBoundingClientRect();
+    const own = tip.getBoundingClientRect();
+    const left = Math.min(Math.max(8, at.left + at.width / 2 - own.width / 2), innerWidth - own.width - 8);
+    const top = at.top - own.height - 6 > 60 ? at.top - own.height - 6 : at.bottom + 6;
+    tip.style.left = `${left}px`;
+    tip.style.top = `${top}px`;
+  };
+  const tipped = (target) => target instanceof Element ? target.closest(".tile[title], [data-tip], a.tiles[title]") : null;
+  document.addEventListener("pointerover", (event) => { const e = tipped(event.target); if (e) showTip(e); else hideTip(); });
+  document.addEventListener("focusin", (event) => { const e = tipped(event.target); if (e && e.matches(":focus-visible")) showTip(e); else hideTip(); });
+  document.addEventListener("focusout", hideTip);
+  document.addEventListener("scroll", hideTip, { passive: true });
+
+  // Copy buttons.
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    const source = document.getElementById(button.dataset.copy);
+    const text = source.textContent;
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(source);
+      button.textContent = "Selected: press Ctrl+C";
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 2500);
+  });
+
+  document.addEventListener("DOMContentLoaded", () => {
+    document.body.append(tip);
+    showTheme();
+    arrive();
+  });
+})();
