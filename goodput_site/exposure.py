@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable, Iterable
 from enum import Enum
@@ -33,6 +34,7 @@ FORWARDING = frozenset(
     }
 )
 
+HOST = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::[0-9]{1,5})?")
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
@@ -42,6 +44,10 @@ class Exposure(Enum):
     LOCAL = "local"
     LAN = "lan"
     PUBLIC = "public"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Exposure:
+        raise ImproperlyConfigured(f"GOODPUT_EXPOSE is local, lan or public, not {value!r}.")
 
     @property
     def is_open(self) -> bool:
@@ -84,11 +90,9 @@ def refuse_plain_http(exposure: Exposure, public_url: str) -> None:
 
 
 def host_of(environ: dict[str, Any]) -> str:
-    """The Host header without its port, lower case; IPv6 keeps its brackets."""
-    host: str = environ.get("HTTP_HOST", "").lower()
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+    """The Host header without its port, lower case; IPv6 keeps its brackets. Empty when it is no host and port."""
+    match = HOST.fullmatch(environ.get("HTTP_HOST", "").lower())
+    return match["host"] if match else ""
 
 
 def local_guard(app: Wsgi, hosts: Iterable[str]) -> Wsgi:

@@ -1,0 +1,191 @@
+"""Every route × everybody who has no business there. A new route without an entry in the table fails.
+
+Beta has data with a name that occurs nowhere else. Whoever is not of beta tries each route with beta's values, and no
+answer may hold that name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from fleet.tests.bodies import packed
+from goodput_site.tests.routes import path_of, routes
+
+pytestmark = pytest.mark.django_db
+MARKER = "betas-own-cluster"
+
+# What an answer may be, by who asks: nobody, a member of another org, the key of another org.
+EVERYBODY = {"nobody": {200}, "member": {200}, "key": {200}}
+OWN_PAGE = {"nobody": {302}, "member": {200, 302}, "key": {302}}  # leads to the login; whoever is in sees their own
+OF_AN_ORG = {"nobody": {302}, "member": {404}, "key": {302}}
+STAFF = {"nobody": {302}, "member": {302, 404}, "key": {302}}
+API = {"nobody": {401}, "member": {200, 404}, "key": {200, 404}}  # answers with the caller's own, or not at all
+DEAD_LINK = {"nobody": {410}, "member": {410}, "key": {410}}
+POST_ONLY = {"nobody": {405}, "member": {405}, "key": {405}}
+
+GET = {
+    "": OWN_PAGE,
+    "healthz": EVERYBODY,
+    "readyz": EVERYBODY,
+    "login/": EVERYBODY,
+    "logout/": POST_ONLY,
+    "login/link/<str:uid>/<str:token>/": DEAD_LINK,
+    "password/": OWN_PAGE,
+    "o/<slug:org_slug>/*": OF_AN_ORG,
+    "admin/*": STAFF,
+    "v1/openapi.json": EVERYBODY,
+    "v1/fleet": API,
+    "v1/clusters": API,
+    "v1/batches": API,
+}
+# A POST of somebody who has no business there changes nothing: it is refused, or it is the way in.
+POST = {
+    "": {200, 302, 405},  # a page that reads only
+    "healthz": {200},
+    "readyz": {200},
+    "login/": {200},
+    "logout/": {302},
+    "login/link/<str:uid>/<str:token>/": {410},
+    "password/": {200, 302},
+    "o/<slug:org_slug>/*": {302, 404},
+    "admin/*": {302, 403, 404},
+    "v1/openapi.json": {405},
+    "v1/fleet": {401, 405},
+    "v1/clusters": {401, 405},
+    "v1/batches": {401, 415},
+}
+
+
+def entry(table: dict[str, Any], route: str) -> Any:
+    """The expectation for a route: its own entry, else that of a group it belongs to (`…*`); KeyError without one."""
+    if route in table:
+        return table[route]
+    groups = [group for group in table if group.endswith("*") and route.startswith(group[:-1])]
+    if not groups:
+        raise KeyError(f"/{route} has no entry: say in this table what outsiders get there")
+    return table[max(groups, key=len)]
+
+
+@pytest.fixture
+def marked(beta: Any, key_of: Any) -> Any:
+    """Beta with a folded-or-not batch of a cluster whose name gives it away."""
+    from django_tenants.utils import tenant_context
+
+    from fleet.models import Cluster
+
+    headers = {"authorization": f"Bearer {key_of(beta)}", "content-encoding": "gzip"}
+    body, _ = packed(cluster_id=MARKER)
+    sent = Client(HTTP_HOST="localhost").post("/v1/batches", body, "application/msgpack", headers=headers)
+    assert sent.status_code == 202
+    with tenant_context(beta):
+        Cluster.objects.get_or_create(name=MARKER)
+    return beta
+
+
+@pytest.fixture(params=["nobody", "member", "key"])
+def asker(request: pytest.FixtureRequest, client_of: Any) -> tuple[str, Client]:
+    """(who, a client of theirs)."""
+    match request.param:
+        case "nobody":
+            return "nobody", client_of(None)
+        case "member":
+            return "member", client_of(request.getfixturevalue("ada"))
+        case "key":
+            token = request.getfixturevalue("key_of")(request.getfixturevalue("alpha"))
+            return "key", Client(HTTP_HOST="localhost", HTTP_AUTHORIZATION=f"Bearer {token}")
+    raise AssertionError(request.param)
+
+
+def test_every_route_has_an_entry_and_every_entry_a_route() -> None:
+    known = routes()
+    assert len(known) > 20
+    for table in (GET, POST):
+        for route in known:
+            entry(table, route)
+        for written in table:
+            assert any(
+                route == written or (written.endswith("*") and route.startswith(written[:-1])) for route in known
+            )
+
+
+def test_a_new_route_without_an_entry_is_noticed() -> None:
+    with pytest.raises(KeyError, match="say in this table"):
+        entry(GET, "o-new/<slug:org_slug>/")
+
+
+def test_lan_outsiders_see_nothing(asker: tuple[str, Client], marked: Any, lan: Any) -> None:
+    who, client = asker
+    for route in routes():
+        path = path_of(route, org_slug=marked.slug)
+        response = client.get(path)
+        expected = entry(GET, route)[who]
+        assert response.status_code in expected, (who, path, response.status_code)
+        assert MARKER not in response.content.decode(errors="replace"), (who, path)
+
+
+def test_lan_outsiders_change_nothing(asker: tuple[str, Client], marked: Any, lan: Any) -> None:
+    who, client = asker
+    for route in sorted(routes(), key=lambda route: route == "logout/"):  # last: it signs the member out
+        path = path_of(route, org_slug=marked.slug)
+        response = client.post(path)
+        assert response.status_code in entry(POST, route), (who, path, response.status_code)
+        assert MARKER not in response.content.decode(errors="replace"), (who, path)
+
+
+@pytest.mark.parametrize("method", ["put", "patch", "delete"])
+def test_no_other_method_does_anything(method: str, asker: tuple[str, Client], marked: Any, lan: Any) -> None:
+    who, client = asker
+    for route in routes():
+        path = path_of(route, org_slug=marked.slug)
+        response = getattr(client, method)(path)
+        is_page_that_reads_only = route in ("", "healthz", "readyz", "password/", "login/") or "login/link" in route
+        assert response.status_code in {302, 401, 403, 404, 405, 410, 415} or is_page_that_reads_only, (who, path)
+        assert response.status_code < 500, (who, path)
+
+
+def test_local_mode_opens_its_own_org_and_no_other(asker: tuple[str, Client], marked: Any, local: Any) -> None:
+    """Whoever brings no key gets the org `local`; everything else is as in lan mode."""
+    who, client = asker
+    for route in routes():
+        path = path_of(route, org_slug=marked.slug)
+        response = client.get(path)
+        expected = entry(GET, route)[who]
+        if who == "nobody" and expected == {401}:
+            expected = {200, 404}
+        if who == "member" and entry(GET, route) is API:
+            expected = {200, 400, 404}  # two orgs to choose from: the API asks which
+        assert response.status_code in expected, (who, path, response.status_code)
+        assert MARKER not in response.content.decode(errors="replace"), (who, path)
+
+
+def test_betas_own_people_and_keys_do_see_it(marked: Any, bo: Any, client_of: Any, key_of: Any, lan: Any) -> None:
+    """The marker can be seen at all: otherwise the tests above prove nothing."""
+    assert MARKER in client_of(bo).get("/v1/batches").content.decode()
+    keyed = Client(HTTP_HOST="localhost", HTTP_AUTHORIZATION=f"Bearer {key_of(marked)}")
+    assert MARKER in keyed.get("/v1/batches").content.decode()
+    assert MARKER in keyed.get("/v1/clusters").content.decode()
+
+
+def test_a_key_of_one_cluster_does_not_see_the_others(marked: Any, key_of: Any, lan: Any) -> None:
+    keyed = Client(HTTP_HOST="localhost", HTTP_AUTHORIZATION=f"Bearer {key_of(marked, 'read', cluster='c1')}")
+    for route in (route for route in routes() if route.startswith("v1/")):
+        assert MARKER not in keyed.get(path_of(route)).content.decode(), route
+
+
+def test_an_ingest_key_reads_nothing(marked: Any, key_of: Any, lan: Any) -> None:
+    keyed = Client(HTTP_HOST="localhost", HTTP_AUTHORIZATION=f"Bearer {key_of(marked, 'ingest')}")
+    for route in routes():
+        if entry(GET, route) is API:
+            response = keyed.get(path_of(route))
+            assert response.status_code in {403, 404}, route
+
+
+def test_a_member_cannot_choose_a_strangers_org_in_the_api(marked: Any, ada: Any, client_of: Any, lan: Any) -> None:
+    for route in routes():
+        if entry(GET, route) is API:
+            response = client_of(ada).get(path_of(route) + "?org=beta")
+            assert response.status_code == 404, route
+            assert response["Content-Type"] == "application/problem+json"
