@@ -32,6 +32,7 @@ from fleet.models import Cluster
 from fleet.node_summary import as_json, models_of
 from fleet.selectors_waiting import MAX_ATTEMPTS
 from fleet.services import NodeKey, ensure_nodes, mark_simulated
+from fleet.sql import columns, execute
 
 log = logging.getLogger(__name__)
 BUDGET_SECONDS = 20.0
@@ -47,46 +48,50 @@ SUMS = (
 )
 _WAITING = """
 select sample_day, sha256, cluster, node, hw_id, is_seq_conflict from fleet_inbox
- where folded_at is null and attempts < %s order by received_at limit %s
+ where folded_at is null and attempts < %b order by received_at limit %b
 """
 _BODIES = """
 select i.sample_day, i.sha256, i.body, i.received_at, i.dropped_total
-  from unnest(%s::date[], %s::bytea[]) as w(sample_day, sha256)
+  from unnest(%b::date[], %b::bytea[]) as w(sample_day, sha256)
   join fleet_inbox i on i.sample_day = w.sample_day and i.sha256 = w.sha256
  where i.folded_at is null
 """
 _CLAIM = """
-select node_id, state, dirty_hour, dropped_total, batches, summary -> 'models' from fleet_nodelive
- where node_id = any(%s) order by node_id for update skip locked
+select node_id, state, dirty_hour, dropped_total, batches, (summary -> 'models')::text from fleet_nodelive
+ where node_id = any(%b) order by node_id for update skip locked
 """
 _FOLDED = """
 update fleet_inbox i set folded_at = clock_timestamp(), node_ref = w.node_ref, first_hour = w.first_hour,
        last_hour = w.last_hour, error = w.error
-  from unnest(%s::date[], %s::bytea[], %s::bigint[], %s::int[], %s::int[], %s::text[])
+  from unnest(%b::date[], %b::bytea[], %b::bigint[], %b::int[], %b::int[], %b::text[])
        as w(sample_day, sha256, node_ref, first_hour, last_hour, error)
  where i.sample_day = w.sample_day and i.sha256 = w.sha256
 """
 _FAILED = """
-update fleet_inbox i set attempts = attempts + 1, error = %s
-  from unnest(%s::date[], %s::bytea[]) as w(sample_day, sha256)
+update fleet_inbox i set attempts = attempts + 1, error = %b
+  from unnest(%b::date[], %b::bytea[]) as w(sample_day, sha256)
  where i.sample_day = w.sample_day and i.sha256 = w.sha256
+"""
+_ROWS = """
+select h.node_id, h.hour, h.body from unnest(%b::bigint[], %b::int[]) as w(node_id, hour)
+  join fleet_nodehour h on h.node_id = w.node_id and h.hour = w.hour
 """
 _HOURS = """
 insert into fleet_nodehour (node_id, hour, body, rules, is_final, closed_by, {sums})
-select * from unnest(%s::bigint[], %s::int[], %s::bytea[], %s::text[], %s::boolean[], %s::int[], {arrays})
+select * from unnest(%b::bigint[], %b::int[], %b::bytea[], %b::text[], %b::boolean[], %b::int[], {arrays})
 on conflict (node_id, hour) do update set body = excluded.body, rules = excluded.rules, is_final = excluded.is_final,
        closed_by = excluded.closed_by, {updates}
 """.format(
     sums=", ".join(SUMS),
-    arrays=", ".join(["%s::int[]"] * len(SUMS)),
+    arrays=", ".join(["%b::int[]"] * len(SUMS)),
     updates=", ".join(f"{name} = excluded.{name}" for name in SUMS),
 )
 _LIVE = """
 update fleet_nodelive l set state = w.state, dirty_hour = w.dirty_hour, last_sample_at = w.last_sample_at,
        last_received_at = greatest(l.last_received_at, w.last_received_at), agent_version = w.agent_version,
-       dropped_total = w.dropped_total, batches = w.batches, summary = w.summary
-  from unnest(%s::bigint[], %s::bytea[], %s::int[], %s::timestamptz[], %s::timestamptz[], %s::text[], %s::bigint[],
-       %s::bigint[], %s::jsonb[])
+       dropped_total = w.dropped_total, batches = w.batches, summary = w.summary::jsonb
+  from unnest(%b::bigint[], %b::bytea[], %b::int[], %b::timestamptz[], %b::timestamptz[], %b::text[], %b::bigint[],
+       %b::bigint[], %b::text[])
        as w(node_id, state, dirty_hour, last_sample_at, last_received_at, agent_version, dropped_total, batches,
             summary)
  where l.node_id = w.node_id
@@ -141,6 +146,9 @@ def fold_waiting(now: datetime, budget_seconds: float = BUDGET_SECONDS) -> int:
 @transaction.atomic
 def fold_chunk(now: datetime, size: int) -> int:
     """Fold up to `size` waiting batches in one transaction; the number that left the queue (folded or failed once)."""
+    with connection.cursor() as cursor:
+        # What this transaction writes can be made again: if a crash loses it, its batches simply still wait.
+        cursor.execute("set local synchronous_commit = off")
     waiting = _waiting(size)
     if not waiting:
         return 0
@@ -180,39 +188,31 @@ def _is_simulated(body: bytes) -> bool:
 
 
 def _waiting(size: int) -> list[Waiting]:
-    with connection.cursor() as cursor:
-        cursor.execute(_WAITING, [MAX_ATTEMPTS, size])
-        return [
-            Waiting(day, bytes(sha256), NodeKey(cluster, node, hw_id), conflict)
-            for day, sha256, cluster, node, hw_id, conflict in cursor.fetchall()
-        ]
+    return [
+        Waiting(day, sha256, NodeKey(cluster, node, hw_id), conflict)
+        for day, sha256, cluster, node, hw_id, conflict in execute(_WAITING, [MAX_ATTEMPTS, size])
+    ]
 
 
 def _claim(node_ids: Iterable[int]) -> dict[int, Live]:
     """The nodes among these that no other worker holds, locked until the transaction ends."""
-    with connection.cursor() as cursor:
-        cursor.execute(_CLAIM, [sorted(set(node_ids))])
-        return {
-            node_id: Live(
-                node_id,
-                NodeState.from_bytes(decompress(state)) if state else None,
-                dirty_hour,
-                dropped,
-                batches,
-                json.loads(models) if isinstance(models, str) else (models or {}),
-            )
-            for node_id, state, dirty_hour, dropped, batches, models in cursor.fetchall()
-        }
+    return {
+        node_id: Live(
+            node_id,
+            NodeState.from_bytes(decompress(state)) if state else None,
+            dirty_hour,
+            dropped,
+            batches,
+            json.loads(models) if models else {},
+        )
+        for node_id, state, dirty_hour, dropped, batches, models in execute(_CLAIM, [sorted(set(node_ids))])
+    }
 
 
 def _bodies(items: list[Waiting]) -> dict[bytes, tuple[bytes, datetime, int | None]]:
     """sha256 -> (body, received_at, dropped_total) of those that still wait."""
-    with connection.cursor() as cursor:
-        cursor.execute(_BODIES, [[item.sample_day for item in items], [item.sha256 for item in items]])
-        return {
-            bytes(sha256): (bytes(body), received_at, dropped)
-            for _, sha256, body, received_at, dropped in cursor.fetchall()
-        }
+    found = execute(_BODIES, [[item.sample_day for item in items], [item.sha256 for item in items]])
+    return {sha256: (body, received_at, dropped) for _, sha256, body, received_at, dropped in found}
 
 
 def _rows_of(lives: Iterable[Live]) -> dict[int, dict[int, HourRow]]:
@@ -220,14 +220,8 @@ def _rows_of(lives: Iterable[Live]) -> dict[int, dict[int, HourRow]]:
     wanted = [(live.node_id, hour) for live in lives for hour in (rows_needed(live.state) if live.state else ())]
     rows: dict[int, dict[int, HourRow]] = defaultdict(dict)
     if wanted:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "select h.node_id, h.hour, h.body from unnest(%s::bigint[], %s::int[]) as w(node_id, hour)"
-                " join fleet_nodehour h on h.node_id = w.node_id and h.hour = w.hour",
-                [[node_id for node_id, _ in wanted], [hour for _, hour in wanted]],
-            )
-            for node_id, hour, body in cursor.fetchall():
-                rows[node_id][hour] = load_row(body)
+        for node_id, hour, body in execute(_ROWS, columns(wanted)):
+            rows[node_id][hour] = load_row(body)
     return rows
 
 
@@ -300,8 +294,7 @@ def write_hours(rows: dict[tuple[int, int], HourRow]) -> None:
         (node_id, hour, compress(row.to_bytes()), row.rules_version, row.final, row.closed_by, *_sums(row))
         for (node_id, hour), row in sorted(rows.items())
     ]
-    with connection.cursor() as cursor:
-        cursor.execute(_HOURS, [list(column) for column in zip(*values, strict=True)])
+    execute(_HOURS, columns(values))
 
 
 def _sums(row: HourRow) -> list[int]:
@@ -317,11 +310,10 @@ def _sums(row: HourRow) -> list[int]:
 def _write(writes: Writes) -> None:
     """Everything of one chunk, each table once, inside the caller's transaction."""
     write_hours(writes.hours)
-    with connection.cursor() as cursor:
-        if writes.live:
-            cursor.execute(_LIVE, [list(column) for column in zip(*writes.live, strict=True)])
-        if writes.folded:
-            cursor.execute(_FOLDED, [list(column) for column in zip(*writes.folded, strict=True)])
-        for error, items in writes.failed.items():
-            cursor.execute(_FAILED, [error, [item.sample_day for item in items], [item.sha256 for item in items]])
+    if writes.live:
+        execute(_LIVE, columns(writes.live))
+    if writes.folded:
+        execute(_FOLDED, columns(writes.folded))
+    for error, items in writes.failed.items():
+        execute(_FAILED, [error, [item.sample_day for item in items], [item.sha256 for item in items]])
     mark_simulated(writes.clusters)
