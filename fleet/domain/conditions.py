@@ -37,6 +37,7 @@ def start(work: Work, subject: Subject, code: str, at: int, weight: int, confirm
     if confirmed and event:
         condition.run_from = condition.last = at
     subject.conditions.append(condition)
+    subject.conditions.sort(key=lambda c: (c.code, c.since))  # as in the state's bytes
     return condition
 
 

@@ -76,6 +76,7 @@ def _slot(segments: Iterable[Segment], shares: Iterable[Share], slot: int, cause
     start, stop = slot * SLOT_MS, (slot + 1) * SLOT_MS
     reasons: list[tuple[State, int, int, int, str]] = []
     notes: list[str] = []
+    possible: set[str] = set()
     covered: dict[str, tuple[int, int, int]] = {}
     bad: dict[str, int] = {}
     for code, kind, a, b, w in segments:
@@ -95,6 +96,8 @@ def _slot(segments: Iterable[Segment], shares: Iterable[Share], slot: int, cause
                 reasons.append((_O, w, w, w, code))
             elif kind == "N":
                 notes.append(code)
+            elif kind == "M":
+                possible.add(code)
             elif kind == "K":
                 reasons.append((_K, 100, 100, w, code))
             elif kind == "Q":
@@ -119,13 +122,12 @@ def _slot(segments: Iterable[Segment], shares: Iterable[Share], slot: int, cause
         if share.first <= slot < share.end:
             for code in share.codes:
                 reasons.append((share.state, share.nominal, share.lower, share.upper, code))
-    if not reasons and not notes:
+    if not reasons and not notes and not possible:
         return _plain(cause)
     nominal = lower = upper = 100
     state = _O
     rank = 9
     certain: set[str] = set(notes)
-    possible: set[str] = set()
     for reason_state, n, low, up, code in reasons:
         if n < nominal:
             nominal, rank = n, 9

@@ -109,20 +109,35 @@ def advance(
         else:
             late = set()
         if late:
-            # once a batch is late, what follows of its boot was placed with it: place again without it
-            out.late = [Late(sha, *placed.touched[sha]) for sha in sorted(late)]
-            rest = [b for b in batches if b.sha256 not in late]
-            again = place(rest, state.fit)
-            items = [] if placed.dirty else [i for i in again.items if i.key > mark]
-            if len(items) != len(again.items) and not placed.dirty:
-                behind = {i.sha256 for i in again.items if i.key <= mark}
-                out.late += [Late(sha, *placed.touched[sha]) for sha in sorted(behind)]
-                items = [i for i in items if i.sha256 not in behind]
+            # what follows a late batch of its boot was placed with it: place again without it
+            again = place([b for b in batches if b.sha256 not in late], state.fit)
+            behind = {i.sha256 for i in again.items if i.key <= mark}
+            items = [i for i in again.items if i.sha256 not in behind]
+            _set_late(out, late | behind, batches)
     if items:
         book = _Book(rules, {h: rows[h] for h in rows_needed(state) if h in rows})
         out.state, out.events = _run(state, items, rules, context, book)
         out.rows = book.rows
     return out
+
+
+#: How far `ts` and the placement of a late batch may differ for both to count as its hours.
+MAX_SPREAD_HOURS = 31 * 24
+
+
+def _set_late(out: Advanced, late: set[bytes], batches: Sequence[ReceivedBatch]) -> None:
+    """List late batches. Behind a pause their place is a guess until they are folded, so `ts` counts as well."""
+    for received in batches:
+        if received.sha256 not in late:
+            continue
+        late = late - {received.sha256}
+        low, high = out.touched[received.sha256]
+        for interval in received.batch.intervals:
+            hour = hour_of(interval.ts)
+            if abs(hour - low) <= MAX_SPREAD_HOURS:
+                low, high = min(low, hour), max(high, hour)
+        out.touched[received.sha256] = (low, high)
+        out.late.append(Late(received.sha256, low, high))
 
 
 class _Book:
@@ -252,23 +267,30 @@ def refold(
     seed = _seed(rules, context)
     out = Refolded(None, first_hour, last_hour + 1)
     suspect: set[bytes] = set()
-    loaded: dict[int, list[ReceivedBatch]] = {}
+    loader = _Loader(load_batches)
     hour = first_hour
     while hour <= last_hour:
-        placed = _place_hour(work.state, hour, last_hour, load_batches, loaded)
-        out.touched.update(placed.touched)
+        placed = loader.place(work.state, hour, last_hour)
         suspect.update(placed.suspect)
+        last_hour = max(last_hour, loader.newest)
         items = [i for i in placed.items if i.ms // HOUR_MS == hour]
         if work.state is not None:
             mark = work.state.watermark
             items = [i for i in items if i.key > mark]
         if items:
+            for sha in {i.sha256 for i in items}:
+                low, high = placed.touched[sha]
+                known = out.touched.get(sha, (low, high))
+                out.touched[sha] = (min(low, known[0]), max(high, known[1]))
             _take_hour(work, items, hour, book, seed)
             old = load_row(hour)
-            if old is not None and old.closing_state and old.closing_state == book.rows[hour].closing_state:
+            same = old is not None and old.closing_state == book.rows[hour].closing_state
+            if same and loader.newest <= hour + 1 and _same_inputs(placed, hour + 1, load_row, seed):
                 out.converged, out.end_hour = True, hour + 1
                 break
         hour += 1
+    if not out.converged:
+        out.end_hour = last_hour + 1
     out.state, out.events, out.suspect = work.state, work.events, tuple(sorted(suspect))
     book.put(work.emissions())
     book.close()
@@ -285,25 +307,45 @@ def refold(
     return out
 
 
-def _place_hour(
-    state: NodeState | None,
-    hour: int,
-    last_hour: int,
-    load: Callable[[int], Iterable[ReceivedBatch]],
-    loaded: dict[int, list[ReceivedBatch]],
-) -> Placed:
-    """The hour's items, placed with what follows: as far ahead as an undecided jump of the clock needs."""
-    for old in [h for h in loaded if h < hour]:
-        del loaded[old]
-    ahead = hour
-    fit = state.fit if state is not None else NO_FIT
-    while True:
-        if ahead not in loaded:
-            loaded[ahead] = list(load(ahead))
-        placed = place((b for h in range(hour, ahead + 1) for b in loaded[h]), fit)
-        if not placed.undecided or ahead >= last_hour:
-            return placed
-        ahead += 1
+class _Loader:
+    """The batches around the hour that is folded. What turns out to stand in a later hour is kept until then."""
+
+    def __init__(self, load: Callable[[int], Iterable[ReceivedBatch]]) -> None:
+        self._load = load
+        self._loaded: dict[int, list[ReceivedBatch]] = {}
+        self._carried: dict[bytes, ReceivedBatch] = {}
+        self.newest = -1  # the newest hour of any batch seen that stands in a later hour than the one folded
+
+    def place(self, state: NodeState | None, hour: int, last_hour: int) -> Placed:
+        """The hour's items, placed with what follows: as far ahead as an undecided jump of the clock needs."""
+        self._loaded = {h: batches for h, batches in self._loaded.items() if h >= hour}
+        fit = state.fit if state is not None else NO_FIT
+        ahead = hour
+        while True:
+            if ahead not in self._loaded:
+                self._loaded[ahead] = list(self._load(ahead))
+            known = dict(self._carried)
+            for h in range(hour, ahead + 1):
+                known.update((b.sha256, b) for b in self._loaded[h])
+            placed = place(known.values(), fit)
+            if not placed.undecided or ahead >= last_hour:
+                break
+            ahead += 1
+        self._carried = {s: b for s, b in known.items() if placed.touched[s][1] > hour and s not in placed.suspect}
+        self.newest = max((placed.touched[s][1] for s in self._carried), default=-1)
+        return placed
+
+
+def _same_inputs(placed: Placed, hour: int, load_row: Callable[[int], HourRow | None], seed: bytes) -> bool:
+    """Whether the stored row of this hour was folded from the items that are placed in it now."""
+    digest = seed
+    items = [i for i in placed.items if i.ms // HOUR_MS == hour]
+    for item in items:
+        digest = _digest(digest, item)
+    row = load_row(hour)
+    if row is None or not row.closing_state:
+        return not items
+    return row.input_digest == digest
 
 
 def _keep_tail(book: _Book, slot: int, end_hour: int, load_row: Callable[[int], HourRow | None]) -> None:

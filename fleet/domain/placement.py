@@ -25,6 +25,9 @@ AHEAD_MS = 600_000  # further ahead of its receipt than this is never folded (is
 BEHIND_MS = 400 * 86_400_000  # and so is what claims to be older than this
 
 
+Pause = tuple[int, tuple[int, int]]
+
+
 class ReceivedBatch(NamedTuple):
     """A batch as the inbox holds it: SHA-256 of its MessagePack bytes, first receipt, decoded content."""
 
@@ -114,7 +117,7 @@ def _place_boot(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> Fit:
     for received in batches:
         batch = received.batch
         agent, seq, sha = batch.agent_id or "", batch.seq or 0, received.sha256
-        low = high = -1
+        low = high = soonest = -1
         for position, interval in enumerate(batch.intervals):
             boottime = interval.boottime
             if boottime is None:
@@ -124,6 +127,8 @@ def _place_boot(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> Fit:
                 fit, ms, clock_ok = _sample(batch, interval, boottime, fit, pauses, jump)
             low = ms if low < 0 or ms < low else low
             high = ms if ms > high else high
+            least = ms if ms < interval.ts else interval.ts
+            soonest = least if least > soonest else soonest
             placed.items.append(Item(ms, 1, agent, seq, position, 0, sha, clock_ok, batch, interval, None, fit))
             events = interval.events or interval.xids
             if events:
@@ -136,7 +141,7 @@ def _place_boot(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> Fit:
                         Item(at, 0, agent, seq, position, sub, sha, clock_ok, batch, interval, event, fit)  # type: ignore[arg-type]
                     )
         placed.touched[sha] = (hour_of(low), hour_of(high))
-        if high > received.received_at_ms + AHEAD_MS or low < received.received_at_ms - BEHIND_MS:
+        if soonest > received.received_at_ms + AHEAD_MS or low < received.received_at_ms - BEHIND_MS:
             placed.suspect.append(sha)
     return fit
 
@@ -151,9 +156,9 @@ def _clock_ok(interval: Interval) -> bool:
     return clock.status != "unsynchronised" or clock.error_ms is not None
 
 
-def _decide(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> tuple[list[int], tuple[int, int] | None]:
-    """Boottimes at which a pause begins a new segment, and the jump that no sync has decided yet."""
-    pauses: list[int] = []
+def _decide(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> tuple[list[Pause], tuple[int, int] | None]:
+    """Pauses (boottime at which a new segment begins, the sync that showed it); the jump that none has decided."""
+    pauses: list[Pause] = []
     sync, jump, last_bt, last_diff = fit[4], fit[5], fit[7], fit[8]
     pending = jump
     for received in batches:
@@ -161,10 +166,11 @@ def _decide(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> tuple[lis
         if new is not None and (sync is None or new.boottime > sync[1]):
             if sync is not None and abs((new.received_at - new.boottime) - (sync[0] - sync[1])) > JUMP_MS:
                 first = received.batch.intervals[0].boottime
+                pair = (new.received_at, new.boottime)
                 if jump is not None:
-                    pauses.append(jump[0])
+                    pauses.append((jump[0], pair))
                 elif first is not None:
-                    pauses.append(first)
+                    pauses.append((first, pair))
                 if jump is not None and jump == pending:
                     placed.dirty.append(jump[1])
                 jump = None
@@ -185,7 +191,7 @@ def _decide(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> tuple[lis
 
 
 def _sample(
-    batch: Batch, interval: Interval, bt: int, fit: Fit, pauses: list[int], jump: tuple[int, int] | None
+    batch: Batch, interval: Interval, bt: int, fit: Fit, pauses: list[Pause], jump: tuple[int, int] | None
 ) -> tuple[Fit, int, bool]:
     """(placement after this sample, its instant, whether its slot is known)."""
     boot, offset, live, syncs, sync, old_jump, start, last_bt, _, number, before = fit
@@ -200,11 +206,12 @@ def _sample(
         used = before if bt < start and before is not None else offset
         ms = interval.ts if used is None else bt + used
         return fit, ms, used is not None or _clock_ok(interval)
-    if pauses and last_bt < max((p for p in pauses if p <= bt), default=-1):
+    crossed = [p for p in pauses if last_bt < p[0] <= bt] if pauses else ()
+    if crossed:
+        # the receipt that showed the pause is the first to say something of the offset behind it
         before = offset if offset is not None else before
-        offset, live, syncs, start, number, frozen = None, (), (), bt, number + 1, False
-        # the receipts before a pause say nothing of the offset behind it
-        pair = pair if pair is not None and pair[1] >= bt - LIVE_MS and pair != sync else None
+        sync = crossed[-1][1]
+        offset, live, syncs, start, number, frozen = None, (), (sync[0] - sync[1],), bt, number + 1, False
     if pair is not None and (sync is None or pair[1] > sync[1]):
         sync = pair
         if not frozen and not live and len(syncs) < FIT_SAMPLES:

@@ -381,12 +381,12 @@ class Work:
             bounds = sorted(cuts)
             for x, y in pairwise(bounds):
                 certain = covers(peers, x * SLOT_MS, y * SLOT_MS)
-                out.append(("NODE_UNREACHABLE", "N" if certain else "P", x, y, 100))
+                out.append(("NODE_UNREACHABLE", "N" if certain else "M", x, y, 100))
         if gap == "NO_DATA" and stretch.same_boot:
             for a, b in peers or ():
                 x, y = max(-(-a // SLOT_MS), stretch.first + 1), min(b // SLOT_MS, stretch.end)
                 if x < y:
-                    out.append(("NODE_UNREACHABLE", "P", x, y, 100))
+                    out.append(("NODE_UNREACHABLE", "M", x, y, 100))
         return out
 
     def _node_lost(self, item: Item, stretch: Stretch) -> tuple[Any, ...]:

@@ -1,0 +1,137 @@
+"""Properties of the fold that hold whatever happens: delivery, time, parties, unknown."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleet.domain.rules import load_rules
+from fleet.domain.strips import HourRow, read_rollups
+from fleet.domain.verdicts import State
+from fleet.tests.domain import histories
+from fleet.tests.domain.harness import Node
+
+SEEDS = st.integers(min_value=0, max_value=10**6)
+FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def in_order(history: histories.History) -> Node:
+    """Everything at once, then folded again from the beginning: the reference."""
+    node = Node(history.context)
+    node.deliver(history.batches)
+    node.settle()
+    return node
+
+
+def pieces(batches: list, rng: Random) -> list[list]:
+    """The batches shuffled locally or wholly, 30 % given twice, cut into chunks."""
+    wide = rng.random() < 0.5
+    order = sorted(range(len(batches)), key=lambda i: i + rng.random() * (len(batches) if wide else 6))
+    twice = [i for i in order if rng.random() < 0.3]
+    order = order + twice if wide else sorted(order + twice, key=lambda i: i + rng.random() * 10)
+    out, at = [], 0
+    while at < len(order):
+        size = rng.choice([1, 1, 2, 3, 8, 30])
+        out.append([batches[i] for i in order[at : at + size]])
+        at += size
+    return out
+
+
+@FEW
+@given(SEEDS)
+def test_shuffled_doubled_and_cut_delivery_gives_the_same_bytes(seed: int) -> None:
+    history = histories.make(seed)
+    wanted = in_order(history)
+    rng = Random(seed + 1)
+    node = Node(history.context)
+    for chunk in pieces(history.batches, rng):
+        node.deliver(chunk)
+        if rng.random() < 0.2:
+            node.settle()
+    node.settle()
+    assert node.rows.keys() == wanted.rows.keys()
+    for hour in wanted.rows:
+        assert node.rows[hour] == wanted.rows[hour], hour
+    assert node.state == wanted.state
+
+
+@FEW
+@given(SEEDS)
+def test_folding_everything_again_changes_nothing(seed: int) -> None:
+    history = histories.make(seed)
+    node = in_order(history)
+    before = dict(node.rows), node.state
+    node.settle(everything=True)
+    assert (node.rows, node.state) == before
+
+
+@FEW
+@given(SEEDS)
+def test_time_is_conserved(seed: int) -> None:
+    node = in_order(histories.make(seed))
+    for raw in node.rows.values():
+        for rollup in read_rollups(raw).values():
+            assert sum(rollup.seconds.values()) == 3600
+            assert rollup.nominal_ws <= 100 * rollup.known_s
+            assert rollup.down_s + rollup.degraded_s <= rollup.known_s
+            assert rollup.upper_ws <= rollup.nominal_ws <= rollup.lower_ws
+
+
+@FEW
+@given(SEEDS)
+def test_a_customers_reason_never_lowers_and_unknown_is_never_down(seed: int) -> None:
+    rules = load_rules()
+    node = in_order(histories.make(seed))
+    for raw in node.rows.values():
+        row = HourRow.from_bytes(raw)
+        for subject in row.subjects():
+            for verdict in set(row.verdicts(subject)):
+                assert (verdict.nominal is None) == (verdict.state is State.UNKNOWN)
+                if verdict.state is State.UNKNOWN:
+                    assert (verdict.lower, verdict.upper) == (100, 0)
+                    assert verdict.certain
+                    continue
+                assert verdict.nominal is not None
+                assert verdict.upper <= verdict.nominal <= verdict.lower <= 100
+                lowering = [c for c in (*verdict.certain, *verdict.possible) if rules.reasons[c].lowers]
+                if verdict.upper < 100:
+                    assert lowering
+                if verdict.lower < 100:
+                    assert [c for c in verdict.certain if rules.reasons[c].lowers]
+
+
+@settings(max_examples=15, deadline=None)
+@given(SEEDS)
+def test_jitter_drift_and_one_missed_sample_in_a_hundred_leave_no_false_unknown(seed: int) -> None:
+    history = histories.make(seed, slots=400, quiet=True)
+    # two missed samples in a row are honestly unknown: leave those histories out
+    times = sorted(i.ts for b in history.batches for i in b.batch.intervals)
+    if any(b - a > 36_000 for a, b in zip(times, times[1:], strict=False)):
+        return
+    node = in_order(history)
+    first, last = times[0] // 15_000, times[-1] // 15_000
+    for subject in ("n", "g0", "p:G1"):
+        for verdict in node.verdicts(subject, first, last):
+            assert verdict is not None
+            assert (verdict.state, verdict.nominal) == (State.OBSERVED, 100)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_do_not_depend_on_how_often_silence_was_written(seed: int) -> None:
+    from fleet.domain.node_hours import rows_needed, silence_rows
+    from fleet.domain.state import NodeState
+
+    history = histories.make(seed + 70)
+    wanted = in_order(history)
+    node = Node(history.context)
+    for batch in history.batches:
+        node.deliver([batch])
+        state = NodeState.from_bytes(node.state or b"")
+        rows = {h: HourRow.from_bytes(node.rows[h]) for h in rows_needed(state) if h in node.rows}
+        node._store(silence_rows(state, rows, state.last_ms + 200_000, node.rules, node.context), None)
+    node.settle()
+    for hour in wanted.rows:
+        assert node.rows[hour] == wanted.rows[hour]
