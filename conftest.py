@@ -6,6 +6,7 @@ worker) uses `transaction=True`; the orgs' rows are put back for it, their schem
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -46,9 +47,11 @@ def _clean_process(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     from django.db import connection
 
+    from fleet import ingest
     from orgs import keys
     from orgs.models import Org
 
+    ingest._known_partitions.clear()  # a test's partitions may be rolled back with it
     rows = request.getfixturevalue("_org_rows")
     marker = request.node.get_closest_marker("django_db")
     flushes = bool(marker and marker.kwargs.get("transaction")) or "transactional_db" in request.fixturenames
@@ -74,6 +77,15 @@ def _empty_schemas(schemas: list[str]) -> None:
                 for table in ("fleet_cluster", "fleet_node", "fleet_nodelive", "fleet_nodehour", "fleet_inbox")
             )
             cursor.execute(f"truncate {tables} restart identity cascade")
+
+
+@pytest.fixture(scope="session")
+def database_url(django_db_setup: None) -> str:
+    """The URL of the database that the tests use, for processes that a test starts."""
+    from django.db import connection
+
+    server = os.environ["DATABASE_URL"].rpartition("/")[0]
+    return f"{server}/{connection.settings_dict['NAME']}"
 
 
 def _org(slug: str) -> Any:
