@@ -54,6 +54,12 @@ class Batches(APIView):
         _check_headers(request.META)
         super().initial(request, *args, **kwargs)
 
+    def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """With a Content-Length: no middleware sets it here, and the answer would travel in chunks."""
+        response = super().finalize_response(request, response, *args, **kwargs)
+        response.add_post_render_callback(_set_length)
+        return response
+
     def handle_exception(self, exc: Exception) -> Response:
         """A refusal as a problem document. A database that can't be asked for the key is a 503, never a 500."""
         if isinstance(exc, db.Error):
@@ -77,6 +83,10 @@ class Batches(APIView):
         request.auth.require("ingest")
         receipt = ingest.receive(_body(request._request), request.auth, request.headers)
         return Response(receipt.as_json(), status=202)
+
+
+def _set_length(response: Any) -> None:
+    response["Content-Length"] = str(len(response.content))
 
 
 def _check_headers(meta: Mapping[str, str]) -> None:

@@ -16,6 +16,7 @@ EPOCH = date(1970, 1, 1)
 FIRST_DAY = date(2025, 1, 1)
 LAST_DAY = date(2035, 12, 30)  # the Sunday of the last week
 MADE_BY_ANOTHER = ("42P07", "23505")  # duplicate_table, unique_violation (of the catalogue's own indexes)
+LOCK_TIMEOUT = "5s"
 WEEKS_AHEAD = 3
 WEEKS_BACK = 1
 
@@ -45,8 +46,9 @@ def ensure_partition(schema: str, day: date) -> bool:
         name, high = f"fleet_inbox_{low:%Y%m%d}", low + timedelta(days=7)
     parent, table, span = sql.Identifier(schema, "fleet_inbox"), sql.Identifier(schema, name), f"{name}_range"
     names = {"parent": parent, "table": table, "span": sql.Identifier(span), "low": str(low), "high": str(high)}
+    names["timeout"] = LOCK_TIMEOUT
     statements = (
-        "set local lock_timeout = '5s'",
+        "set local lock_timeout = {timeout}",
         "create table {table} (like {parent} including all)",
         "alter table {table} add constraint {span} check (sample_day >= {low} and sample_day < {high})",
         "alter table {parent} attach partition {table} for values from ({low}) to ({high})",

@@ -113,10 +113,26 @@ def _first(buffer: bytes) -> tuple[Answer | None, bytes]:
         return None, buffer
     status, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    length = int(headers.get("content-length", "0"))
-    if len(rest) < length:
+    if headers.get("transfer-encoding") == "chunked":
+        body, rest = _unchunked(rest)
+    else:
+        length = int(headers.get("content-length", "0"))
+        body, rest = (rest[:length], rest[length:]) if len(rest) >= length else (None, rest)
+    if body is None:
         return None, buffer
-    return Answer(int(status.split()[1]), headers, rest[:length]), rest[length:]
+    return Answer(int(status.split()[1]), headers, body), rest
+
+
+def _unchunked(rest: bytes) -> tuple[bytes | None, bytes]:
+    """(the body, what follows it), or (None, …) while chunks are missing."""
+    body = b""
+    while True:
+        size, end, after = rest.partition(b"\r\n")
+        if not end or len(after) < int(size, 16) + 2:
+            return None, rest
+        body, rest = body + after[: int(size, 16)], after[int(size, 16) + 2 :]
+        if int(size, 16) == 0:
+            return body, rest
 
 
 def request(body: bytes, token: str | None = None, path: str = "/v1/batches", **headers: Any) -> bytes:

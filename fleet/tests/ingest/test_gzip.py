@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -82,10 +83,8 @@ def test_i05_a_flipped_bit_anywhere_gives_the_same_bytes_or_a_refusal() -> None:
     for position in range(len(body) * 8):
         spoilt = bytearray(body)
         spoilt[position // 8] ^= 1 << position % 8
-        try:
+        with suppress(BatchRejected):
             assert decode.gunzip(bytes(spoilt)) == raw
-        except BatchRejected as error:
-            assert error.status == 400
 
 
 @pytest.mark.parametrize("name", ["crc", "isize", "zlib", "deflate", "nothing", "text"])
