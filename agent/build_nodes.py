@@ -78,19 +78,21 @@ def use_simulated(settings: Settings) -> bool:
     return not driver_present()
 
 
-def real_collectors(settings: Settings, salt: Salt, clock: SystemClock) -> list[Collector]:
+def real_collectors(settings: Settings, directory: Path, clock: SystemClock) -> list[Collector]:
     """The collectors of a real node."""
     from agent.collect.ib import IbCollector
     from agent.collect.kmsg import KmsgCollector
     from agent.collect.nvml import NvmlCollector
     from agent.collect.pci import PciCollector
+    from agent.line_ring import LineRing
 
+    salt = Salt(directory)
     pci = PciCollector(settings.sysfs)
     return [
         pci,  # first: the GPUs' reading is judged with the bus's of the same sample
         NvmlCollector(settings.nvml_timeout, salt.hash, lambda: pci.states),
         IbCollector(settings.sysfs, salt.hash),
-        KmsgCollector(settings.kmsg, clock),
+        KmsgCollector(settings.kmsg, clock, keep_line=LineRing(directory).keep),
     ]
 
 
@@ -142,7 +144,7 @@ def build(settings: Settings, sending: bool = True) -> tuple[list[Node], Lock]:
             continue
         clock = SystemClock()
         sender = Sender(store, clock, Transport(endpoint), token, signer.sign) if sending else None
-        collectors = real_collectors(settings, Salt(directory), clock)
+        collectors = real_collectors(settings, directory, clock)
         net = Net(settings.peers)
         nodes.append(
             Node(cluster, name, clock, collectors, store, sender, False, hardware_id(), last_shutdown(), net.facts)

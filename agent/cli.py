@@ -58,6 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     for sub in (replay, record):
         sub.add_argument("--kind", required=True, choices=("kmsg", "nvml", "ib"), help="what the recording holds")
     replay.add_argument("file", nargs="?", default="-", metavar="FILE", help="the recording; - or none: standard input")
+    importer = command("import", _import, "Show what a kernel log saved as text holds; nothing is sent.")
+    importer.add_argument("file", nargs="?", default="-", metavar="FILE", help="the log; - or none: standard input")
     command("version", _version, "Print the version.")
     return parser
 
@@ -71,9 +73,16 @@ def _run(_arguments: argparse.Namespace, settings: config.Settings) -> int:
     control = Control(settings.state_dir)
     runner = Runner(nodes, nodes[0].clock, lambda: control.poll(runner.release))
     runner.install_signals()
+    page = None
+    if settings.metrics:
+        from agent.local_http import LocalPage
+
+        page = LocalPage(settings.metrics, nodes)
     try:
         runner.run()
     finally:
+        if page is not None:
+            page.close()
         lock.close()
     return 0
 
@@ -118,17 +127,27 @@ def _release(arguments: argparse.Namespace, settings: config.Settings) -> int:
 def _replay(arguments: argparse.Namespace, _settings: config.Settings) -> int:
     from agent.replay import replay, to_json_lines
 
-    if arguments.file == "-":
-        text = sys.stdin.read()
-    else:
-        try:
-            with open(arguments.file, encoding="utf-8", errors="backslashreplace") as file:
-                text = file.read()
-        except OSError as error:
-            raise AgentError(f"cannot read {arguments.file}: {os.strerror(error.errno or 0)}") from None
-    for line in to_json_lines(replay(arguments.kind, text)):
+    for line in to_json_lines(replay(arguments.kind, _text_of(arguments.file))):
         print(line)
     return 0
+
+
+def _import(arguments: argparse.Namespace, _settings: config.Settings) -> int:
+    from agent.import_log import import_text
+
+    for found in import_text(_text_of(arguments.file)):
+        print(json.dumps(found, sort_keys=True))
+    return 0
+
+
+def _text_of(name: str) -> str:
+    if name == "-":
+        return sys.stdin.read()
+    try:
+        with open(name, encoding="utf-8", errors="backslashreplace") as file:
+            return file.read()
+    except OSError as error:
+        raise AgentError(f"cannot read {name}: {os.strerror(error.errno or 0)}") from None
 
 
 def _record(arguments: argparse.Namespace, settings: config.Settings) -> int:

@@ -137,6 +137,12 @@ def _files(settings: Settings) -> Iterator[Finding]:
         if free < settings.outbox_mb * 1_000_000:
             yield Finding(WARN, "disk", f"{free // 1_000_000} MB free, the outbox may take {settings.outbox_mb} MB")
         yield from _outboxes(directory)
+    from agent import ed25519
+
+    if ed25519.load(bytes(ed25519.SEED_BYTES)) is None:
+        yield Finding(WARN, "signature", "batches go unsigned", "install the Python package cryptography")
+    else:
+        yield Finding(GOOD, "signature", "each batch is signed with this installation's own key")
     if settings.token_file is None:
         yield Finding(NONE, "key", "none given (--token-file); only a server in local mode takes that")
         return

@@ -9,8 +9,9 @@ import os
 import secrets
 import stat
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
+from agent import ed25519
 from agent.errors import ConfigError, PermissionProblem
 
 _DMI = Path("/sys/class/dmi/id")
@@ -93,28 +94,26 @@ def hardware_id(dmi: Path = _DMI) -> Optional[str]:
 
 
 class Signer:
-    """Signs batches with an Ed25519 key made at first start; without `cryptography` it signs nothing and says so."""
+    """Signs batches with an Ed25519 key made at first start; where nothing can sign it says so and signs nothing."""
 
     def __init__(self, directory: Path) -> None:
-        self._key: Any = None
         self.public_key: Optional[str] = None
-        try:
-            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        except ImportError:
-            return
-        seed = kept_secret(directory / "signing.key", lambda: secrets.token_bytes(32))
-        if len(seed) != 32:
+        self._sign: Optional[ed25519.Sign] = None
+        seed = kept_secret(directory / "signing.key", lambda: secrets.token_bytes(ed25519.SEED_BYTES))
+        if len(seed) != ed25519.SEED_BYTES:
             raise ConfigError(f"{directory / 'signing.key'} is damaged; move it away and a new key will be made")
-        self._key = Ed25519PrivateKey.from_private_bytes(seed)
-        self.public_key = base64.b64encode(self._key.public_key().public_bytes_raw()).decode()
+        loaded = ed25519.load(seed)
+        if loaded is not None:
+            self.public_key = base64.b64encode(loaded[0]).decode()
+            self._sign = loaded[1]
 
     @property
     def available(self) -> bool:
         """Whether batches are signed."""
-        return self._key is not None
+        return self._sign is not None
 
     def sign(self, message: bytes) -> Optional[str]:
-        """`ed25519:<public key>:<signature>`, both in base64; None without a key."""
-        if self._key is None:
+        """`ed25519:<public key>:<signature>`, both in base64; None where nothing can sign."""
+        if self._sign is None:
             return None
-        return f"ed25519:{self.public_key}:{base64.b64encode(self._key.sign(message)).decode()}"
+        return f"ed25519:{self.public_key}:{base64.b64encode(self._sign(message)).decode()}"

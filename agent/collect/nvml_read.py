@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from pathlib import Path
 from typing import Any, Callable
 
 import pynvml as nvml
@@ -20,7 +19,7 @@ MOST_GPUS = 64
 REOPEN_S = 600.0  # how often NVML is opened anew while it lists fewer GPUs than it once did
 RETRY_FIRST_S, RETRY_MOST_S = 15.0, 300.0  # each nvmlInit with a broken device writes to the kernel log
 
-_VERSION_FILE = Path("/proc/driver/nvidia/version")
+_VERSION_FILE = "/proc/driver/nvidia/version"
 
 
 def _memory(handle: Any) -> list[int]:
@@ -191,6 +190,7 @@ class Library:
 
 def _driver_text() -> str:
     try:
-        return _VERSION_FILE.read_text()[:200]
+        with open(_VERSION_FILE, encoding="ascii", errors="replace") as file:
+            return file.read(200)
     except OSError:
         return ""

@@ -1,0 +1,81 @@
+"""`python -m agent.build`: the agent as one file that any Python 3.9 or newer runs. The same sources, the same bytes.
+
+Holds this package, nvidia-ml-py and the pure Python part of msgpack. Batches are signed with the OpenSSL that the
+Python is linked to; where that cannot be reached, `doctor` says that they go unsigned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.metadata
+import importlib.util
+import io
+import sys
+import zipfile
+from pathlib import Path
+from typing import Iterator, Optional, Sequence
+
+NAME = "goodput-agent.pyz"
+_STAMP = (1980, 1, 1, 0, 0, 0)  # the earliest a zip file can hold: no clock goes into the artifact
+_SHEBANG = b"#!/usr/bin/env python3\n"
+_MAIN = b"import sys\n\nfrom agent.__main__ import main\n\nsys.exit(main())\n"
+_BUNDLED = (("pynvml", "nvidia-ml-py"), ("msgpack", "msgpack"))
+
+
+def _sources() -> Iterator[tuple[str, bytes]]:
+    """(name in the archive, content) of every file."""
+    here = Path(__file__).parent
+    for path in here.rglob("*.py"):
+        name = path.relative_to(here.parent)
+        if "tests" not in name.parts and "__pycache__" not in name.parts:
+            yield str(name), path.read_bytes()
+    for module, distribution in _BUNDLED:
+        spec = importlib.util.find_spec(module)
+        if spec is None or spec.origin is None:
+            raise SystemExit(f"{distribution} is not installed; it goes into the archive")
+        origin = Path(spec.origin)
+        files = origin.parent.rglob("*.py") if origin.name == "__init__.py" else [origin]
+        base = origin.parent.parent if origin.name == "__init__.py" else origin.parent
+        for path in files:
+            yield str(path.relative_to(base)), path.read_bytes()
+        yield from _licences(distribution)
+    yield "__main__.py", _MAIN
+
+
+def _licences(distribution: str) -> Iterator[tuple[str, bytes]]:
+    """The licence files and the version of what is bundled."""
+    for file in importlib.metadata.files(distribution) or ():
+        if any(word in file.name.upper() for word in ("LICENSE", "COPYING", "NOTICE")):
+            yield f"licences/{distribution}/{file.name}", Path(str(file.locate())).read_bytes()
+    yield f"licences/{distribution}/VERSION", importlib.metadata.version(distribution).encode() + b"\n"
+
+
+def archive() -> bytes:
+    """The bytes of the zipapp."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as bundle:
+        for name, content in sorted(dict(_sources()).items()):
+            info = zipfile.ZipInfo(name, _STAMP)
+            info.external_attr = 0o644 << 16
+            info.compress_type = zipfile.ZIP_DEFLATED
+            bundle.writestr(info, content)
+    return _SHEBANG + buffer.getvalue()
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Writes the zipapp and prints its SHA-256."""
+    parser = argparse.ArgumentParser(prog="python -m agent.build", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("dist"), help="folder for the artifact (default dist)")
+    arguments = parser.parse_args(argv)
+    data = archive()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    target = arguments.out / NAME
+    target.write_bytes(data)
+    target.chmod(0o755)
+    print(f"{hashlib.sha256(data).hexdigest()}  {target}  {len(data)} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
