@@ -12,9 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from fleet import selectors
 from fleet.api_ingest import Batches
 from fleet.models import Cluster, Inbox
+from fleet.selectors import Period, fleet_summary
 from goodput_site.pagination import CursorPages
 from orgs.authentication import Refused
 from orgs.errors import KeyRefused
@@ -33,6 +33,12 @@ class OrgView(APIView):
         connection.set_schema(request.auth.schema_name)
 
 
+class Unprocessable(exceptions.ValidationError):
+    """A parameter with a value that means nothing; the field is named."""
+
+    status_code = 422
+
+
 class Fleet(OrgView):
     """The fleet as the Fleet page shows it."""
 
@@ -43,12 +49,11 @@ class Fleet(OrgView):
     )
     def get(self, request: Request) -> Response:
         """Availability with its bounds, GPUs per state, clusters, nodes and GPUs; weights 0..100."""
-        period = request.query_params.get("period", "24h")
-        try:
-            fleet = selectors.fleet_summary(timezone.now(), period, cluster=request.auth.cluster or None)
-        except ValueError as error:
-            raise exceptions.ValidationError({"period": [str(error)]}) from error
-        return Response(fleet)
+        asked = request.query_params.get("period", Period.DAY.key)
+        period = Period.of(asked)
+        if period.key != asked:
+            raise Unprocessable({"period": [f"One of {', '.join(period.key for period in Period)}."]})
+        return Response(fleet_summary(timezone.now(), period, within=request.auth.cluster or None))
 
 
 class ClusterSerializer(serializers.ModelSerializer[Cluster]):

@@ -71,7 +71,7 @@ class Batches(APIView):
 
     @extend_schema(
         operation_id="upload_batch",
-        request={("application/msgpack", "gzip"): OpenApiTypes.BINARY},
+        request={"application/msgpack": OpenApiTypes.BINARY},
         parameters=[
             OpenApiParameter(wire.HEADER_DROPPED, int, OpenApiParameter.HEADER, description="Cumulative evictions."),
             OpenApiParameter(wire.HEADER_SIGNATURE, str, OpenApiParameter.HEADER, description="Ed25519, base64."),

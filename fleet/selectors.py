@@ -33,7 +33,7 @@ from fleet.selectors_hours import (
     place_sums,
     read_hour,
 )
-from fleet.selectors_live import WORDS, Gpu, NodeNow, node_now, to_ms
+from fleet.selectors_live import MARKS, WORDS, Gpu, NodeNow, node_now, to_ms
 from fleet.strip_drawing import Strip, draw
 
 NODES_ON_PAGE = 48  # over all clusters; one cluster alone pages by twice as many
@@ -164,7 +164,7 @@ class Fleet:
     troubles: tuple[Trouble, ...]
     sums: Sums
     counts: dict[str, int]
-    marks: int
+    marks: tuple[tuple[str, int], ...]
     node_count: int
     cluster_count: int
     silent: int
@@ -211,12 +211,23 @@ select n.id, n.name, n.cluster_id, n.first_seen_at, l.last_sample_at, coalesce(l
 
 
 def get_fleet(
-    now: datetime, period: Period = Period.DAY, wanted: Filter | None = None, *, strips: bool = True
+    now: datetime,
+    period: Period = Period.DAY,
+    wanted: Filter | None = None,
+    *,
+    strips: bool = True,
+    within: str | None = None,
 ) -> Fleet:
-    """The fleet of the current org. `strips`: whether the shown nodes get theirs drawn."""
+    """The fleet of the current org. `strips`: whether the shown nodes get theirs drawn.
+
+    `within` is the one cluster that the asker may see: nothing of another enters any number.
+    """
     wanted = wanted or Filter()
     window = period.window(now)
-    clusters = {cluster.pk: cluster for cluster in Cluster.objects.filter(removed_at=None)}
+    visible = Cluster.objects.filter(removed_at=None)
+    if within:
+        visible = visible.filter(name=within)
+    clusters = {cluster.pk: cluster for cluster in visible}
     everything = _read_nodes(now, window, clusters)
     by_cluster: dict[int, list[NodeRow]] = defaultdict(list)
     for row in everything:
@@ -248,7 +259,11 @@ def get_fleet(
         troubles=troubles,
         sums=total(row.sums for row in everything),
         counts=counts,
-        marks=sum(bool(gpu.marks) for row in everything for gpu in row.now.gpus),
+        marks=tuple(
+            (mark, count)
+            for mark in MARKS
+            if (count := sum(mark in gpu.marks for row in everything for gpu in row.now.gpus))
+        ),
         node_count=len(everything),
         cluster_count=len(clusters),
         silent=sum(row.now.is_silent for row in everything),
@@ -263,7 +278,7 @@ def _read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster]) -> 
     """Every node with its figures."""
     with connection.cursor() as cursor:
         cursor.execute(_NODES)
-        nodes = cursor.fetchall()
+        nodes = [row for row in cursor.fetchall() if row[2] in clusters]
     added = add_up(window)
     new = {
         node_id: added[node_id].first_hour
@@ -331,9 +346,16 @@ def _order_clusters(clusters: dict[int, Cluster], by_cluster: dict[int, list[Nod
 
 
 def worst_first(row: NodeRow) -> tuple[Any, ...]:
-    """Order of nodes: the state now, how many GPUs are in it, what was lost, the name."""
+    """Order of nodes: the state now and how many GPUs are in it, whether something is open, what was lost, the name."""
     word = row.now.word
-    return WORDS.index(word), -row.now.count(word), -row.sums.lost_ws, -row.sums.unknown, natural(row.name)
+    lost = (-row.sums.lost_ws, -row.sums.unknown)
+    return (
+        WORDS.index(word),
+        -row.now.count(word) if word != "available" else 0,
+        not row.troubles,
+        *lost,
+        natural(row.name),
+    )
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
@@ -370,6 +392,6 @@ def _matches(row: NodeRow, wanted: Filter) -> bool:
     return not text or text in row.name.lower() or any(text in gpu.uuid.lower() for gpu in row.now.gpus)
 
 
-def fleet_summary(now: datetime, period: Period = Period.DAY) -> dict[str, Any]:
+def fleet_summary(now: datetime, period: Period = Period.DAY, within: str | None = None) -> dict[str, Any]:
     """The whole fleet as JSON-ready data, for `GET /v1/fleet`: the same numbers as the page, in integers."""
-    return as_json(get_fleet(now, period, Filter(page=None), strips=False))
+    return as_json(get_fleet(now, period, Filter(page=None), strips=False, within=within))
