@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db import connection
 from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import exceptions, generics, serializers
 from rest_framework.request import Request
@@ -45,7 +46,7 @@ class Fleet(OrgView):
     @extend_schema(
         operation_id="get_fleet",
         parameters=[OpenApiParameter("period", str, description="24h (default), 7d or 30d")],
-        responses={200: serializers.DictField()},
+        responses={200: OpenApiTypes.OBJECT},
     )
     def get(self, request: Request) -> Response:
         """Availability with its bounds, GPUs per state, clusters, nodes and GPUs; weights 0..100."""

@@ -61,3 +61,12 @@ def not_found(request: HttpRequest, exception: Exception) -> Any:
     from django.views.defaults import page_not_found
 
     return page_not_found(request, exception)
+
+
+def server_error(request: HttpRequest) -> Any:
+    """500: a problem document under /v1/, a page elsewhere. Neither says what broke; the log does."""
+    if request.path.startswith("/v1/"):
+        return problem(500, "internal_error", "Something broke on the server. It is logged; try again later.")
+    from django.views.defaults import server_error as page
+
+    return page(request)

@@ -17,3 +17,4 @@ urlpatterns = [
 ]
 
 handler404 = "goodput_site.problems.not_found"
+handler500 = "goodput_site.problems.server_error"

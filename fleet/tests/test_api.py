@@ -97,3 +97,15 @@ def test_the_schema_is_openapi_31_and_names_every_route() -> None:
     assert schema["openapi"].startswith("3.1")
     assert {"/v1/fleet", "/v1/clusters", "/v1/batches"} <= set(schema["paths"])
     assert set(schema["paths"]["/v1/batches"]) == {"get", "post"}
+
+
+def test_a_broken_view_answers_a_problem_document(alpha: Any, key_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("a secret of the inside")
+
+    monkeypatch.setattr("fleet.api.fleet_summary", broken)
+    client = Client(raise_request_exception=False)
+    response = client.get("/v1/fleet", HTTP_HOST="localhost", HTTP_AUTHORIZATION=f"Bearer {key_of(alpha, 'read')}")
+    assert response.status_code == 500
+    assert response.json()["code"] == "internal_error"
+    assert b"secret" not in response.content
