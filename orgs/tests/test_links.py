@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from io import StringIO
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connections
+from django.test import Client
 from django.utils import timezone
 
 from orgs.models import AuditEntry, Membership, User
@@ -49,6 +51,23 @@ def test_opening_the_link_uses_nothing_up_and_the_button_lets_in_once(path: str,
     assert other.get(path).status_code == 410
     assert other.post(path).status_code == 410
     assert not is_in(other)
+
+
+def test_the_button_works_in_a_browser(path: str) -> None:
+    """A page that forbids the referrer sends `Origin: null` with its form, which Django's CSRF check refuses.
+
+    The site's own policy, same-origin, keeps the link from other sites and lets the form through.
+    """
+    client = Client(enforce_csrf_checks=True, HTTP_HOST="localhost")
+    page = client.get(path)
+    assert page["Referrer-Policy"] == "same-origin"
+    text = page.content.decode()
+    assert "no-referrer" not in text
+    token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', text)
+    assert token is not None
+    form = {"csrfmiddlewaretoken": token[1]}
+    assert client.post(path, form, headers={"origin": "null"}).status_code == 403
+    assert client.post(path, form, headers={"origin": "http://localhost"}).status_code == 302
 
 
 def test_whoever_has_a_password_goes_on_to_their_org(ada: Any, client_of: Any) -> None:
