@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fleet.selectors_live import GLYPHS, WORDS, Condition, Gpu, NodeNow, action_of, reason_of, title_of
+from fleet.selectors_live import WORDS, Condition, Gpu, NodeNow, action_of, reason_of, title_of
 
 SILENCE_ACTION = "Check that the node is up and its agent runs"
+FEW_SILENT = 3
 BLIND_ACTION = "Check the driver on the node"
 
 
@@ -30,11 +31,15 @@ class Trouble:
     subjects: tuple[tuple[int, str], ...]
     is_condition: bool
     is_certain: bool
+    mark: str = ""
+    also: tuple[str, ...] = ()
+    headline: str = ""
+    names: str = ""
 
     @property
-    def glyph(self) -> str:
-        """A character that tells the state without its colour."""
-        return GLYPHS[self.word]
+    def css(self) -> str:
+        """The glyph's class: the state, or `mark` for what lowers nothing yet."""
+        return "mark" if self.word == "available" else self.word
 
     @property
     def where(self) -> str:
@@ -71,7 +76,8 @@ def troubles_of(node_id: int, node: str, cluster: str, now: NodeNow, now_ms: int
         }
         values.update(more)
         named = tuple((gpu.place, gpu.uuid) for gpu in subjects)
-        return Trouble(node_id, node, cluster, word, code, subjects=named, **values)
+        found = Trouble(node_id, node, cluster, word, code, subjects=named, **values)
+        return found if found.headline else replace(found, headline=f"{found.where}: {found.what}")
 
     found: list[Trouble] = []
     seen: set[str] = set()
@@ -88,10 +94,16 @@ def troubles_of(node_id: int, node: str, cluster: str, now: NodeNow, now_ms: int
         for condition in gpu.conditions:
             if condition.code not in seen:
                 by_code[condition.code].append((gpu, condition))
-    for code, pairs in by_code.items():
-        oldest = min((c for _, c in pairs), key=lambda c: c.since_ms or 0)
-        word = min((gpu.word for gpu, _ in pairs), key=WORDS.index)
-        found.append(trouble(word, code, [gpu for gpu, _ in pairs], oldest))
+    found += _joined(
+        trouble(
+            min((gpu.word for gpu, _ in pairs), key=WORDS.index),
+            code,
+            [gpu for gpu, _ in pairs],
+            min((condition for _, condition in pairs), key=lambda condition: condition.since_ms or 0),
+            mark=next((mark for gpu, _ in pairs for mark in gpu.marks), ""),
+        )
+        for code, pairs in by_code.items()
+    )
     if now.is_silent:
         found.append(
             trouble(
@@ -100,6 +112,7 @@ def troubles_of(node_id: int, node: str, cluster: str, now: NodeNow, now_ms: int
                 (),
                 None,
                 what="No data",
+                headline=f"{node} is silent",
                 text="No sample has come. Nothing is claimed for silence without a witness.",
                 action=SILENCE_ACTION,
                 since_ms=now.last_sample_ms,
@@ -114,6 +127,36 @@ def troubles_of(node_id: int, node: str, cluster: str, now: NodeNow, now_ms: int
         if cause != "OPEN":
             found.append(trouble("unknown", cause, gpus, None, action=action_of(cause) or BLIND_ACTION))
     return tuple(sorted(found, key=Trouble.order))
+
+
+def gathered(troubles: Iterable[Trouble]) -> list[Trouble]:
+    """For reading: the silent nodes of a cluster become one line when they are many. The order stays."""
+    silent: dict[str, list[Trouble]] = defaultdict(list)
+    for one in troubles:
+        if one.code == "NO_DATA" and not one.is_condition:
+            silent[one.cluster].append(one)
+    out = []
+    for one in troubles:
+        same = silent[one.cluster] if one.code == "NO_DATA" and not one.is_condition else []
+        if len(same) < FEW_SILENT:
+            out.append(one)
+        elif one is same[0]:
+            names = ", ".join(other.node for other in same[:FEW_SILENT])
+            more = f" and {len(same) - FEW_SILENT} more" if len(same) > FEW_SILENT else ""
+            out.append(replace(one, headline=f"{len(same)} nodes are silent", names=f"{names}{more}"))
+    return out
+
+
+def _joined(found: Iterable[Trouble]) -> list[Trouble]:
+    """Reasons that hold for the same GPUs become one trouble: the one that began first leads."""
+    by_subjects: dict[tuple[tuple[int, str], ...], list[Trouble]] = defaultdict(list)
+    for one in found:
+        by_subjects[one.subjects].append(one)
+    joined = []
+    for same in by_subjects.values():
+        first, *others = sorted(same, key=lambda one: (not one.is_certain, one.since_ms or 0, one.code))
+        joined.append(replace(first, also=tuple(other.what for other in others)))
+    return joined
 
 
 def _word(condition: Condition) -> str:

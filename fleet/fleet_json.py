@@ -80,7 +80,7 @@ def floored(part: int, whole: int, digits: int = 2) -> str | None:
     if part >= whole:
         return "100"
     units = part * 100 * 10**digits // whole
-    return f"{units // 10**digits}.{units % 10**digits:0{digits}d}"
+    return f"{units // 10**digits}.{units % 10**digits:0{digits}d}" if digits else str(units)
 
 
 def when(ms: int | None) -> str | None:
@@ -110,16 +110,16 @@ def _node(row: NodeRow) -> dict[str, Any]:
         "driver_version": row.now.driver or None,
         "dropped_batches": row.dropped_total,
         **figures(row.sums),
-        "gpus": [_gpu(gpu, row) for gpu in row.now.gpus],
+        "gpus": [_gpu(gpu) for gpu in row.now.gpus],
     }
 
 
-def _gpu(gpu: Gpu, row: NodeRow) -> dict[str, Any]:
+def _gpu(gpu: Gpu) -> dict[str, Any]:
     return {
         "index": gpu.place,
         "uuid": gpu.uuid or None,
         "pci_bus_id": gpu.bus_id or None,
-        "model": row.now.model or None,
+        "model": gpu.model or None,
         "state": gpu.word,
         "marks": list(gpu.marks),
         "weight": gpu.weight,
@@ -150,6 +150,8 @@ def _trouble(trouble: Trouble) -> dict[str, Any]:
         "state": trouble.word,
         "code": trouble.code,
         "title": trouble.what,
+        "also": list(trouble.also),
+        "mark": trouble.mark or None,
         "text": trouble.text,
         "action": trouble.action or None,
         "party": trouble.party,
@@ -193,7 +195,7 @@ def _lines(fleet: Fleet) -> Iterator[list[Any]]:
                     gpu.place,
                     gpu.uuid,
                     gpu.bus_id,
-                    row.now.model,
+                    gpu.model,
                     gpu.word,
                     " ".join(gpu.marks),
                     gpu.weight,

@@ -111,6 +111,11 @@ class NodeRow:
     places: tuple[PlaceRow, ...] = ()
 
     @property
+    def is_thin(self) -> bool:
+        """Whether so little of its time is known that its availability must say so: less than 95 of 100."""
+        return 100 * self.sums.known < 95 * self.sums.all
+
+    @property
     def tip(self) -> str:
         """Its GPUs in one sentence, those that are not well by index and UUID."""
         parts = [f"{self.name}: {self.now.count('available')} of {len(self.now.gpus)} GPUs available"]
@@ -319,14 +324,19 @@ def _with_strips(nodes: list[NodeRow], window: Window, opened: int | None) -> tu
     out = []
     for row in nodes:
         rows = bodies.get(row.id, {})
-        strip = draw(node_stretches(rows, row.bounds), window.first_slot, window.now_slot)
+        strip = draw(node_stretches(rows, row.bounds), window.first_slot, window.now_slot, row.bounds.first_slot)
         places: tuple[PlaceRow, ...] = ()
         if row.id == opened:
             places = tuple(
                 PlaceRow(
                     gpu,
                     place_sums(rows, row.bounds, gpu.place),
-                    draw(place_stretches(rows, row.bounds, gpu.place), window.first_slot, window.now_slot),
+                    draw(
+                        place_stretches(rows, row.bounds, gpu.place),
+                        window.first_slot,
+                        window.now_slot,
+                        row.bounds.first_slot,
+                    ),
                 )
                 for gpu in row.now.gpus
             )

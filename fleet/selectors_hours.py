@@ -14,20 +14,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from django.db import connection
 
 from fleet.bodies import load_row
-from fleet.domain.slots import SLOTS_PER_HOUR, hour_of_slot
+from fleet.domain.slots import SLOT_S, SLOTS_PER_HOUR, hour_of_slot
 from fleet.domain.strips import HourRow
 from fleet.domain.verdicts import HEALTHY, UNKNOWN_PROVISIONAL, State, Verdict
-from fleet.hour_sums import NO_HOURS, ZERO, HourSums, Sums, columns_of, gap, span_sums
-from fleet.models import NodeHour
+from fleet.hour_sums import ZERO, Sums, gap
 from fleet.selectors_live import WORDS, state_word
 
 REMEMBERED = 60_000  # node hours, about 1 kB each
-COLUMNS = HourSums._fields
-HAS_COLUMNS = {field.name for field in NodeHour._meta.get_fields()}.issuperset(COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,51 +83,32 @@ class Hour:
 
 # ---- sums of many nodes ----
 
+_ADD_UP = """
+select node_id, min(hour), sum(gpus * 3600 - unknown_s)::bigint, sum(nominal_sum)::bigint,
+       sum(lower_sum - 100 * unknown_s)::bigint, sum(upper_sum)::bigint, sum(down_s - held_s)::bigint,
+       sum(degraded_s)::bigint, sum(held_s)::bigint
+  from fleet_nodehour where hour between %s and %s group by node_id
+"""
 
-@dataclass
-class NodeHours:
-    """A node's rows of a window, added up. `first_hour` and `last_hour` are the earliest and latest that have a row."""
 
-    rows: int
+class NodeHours(NamedTuple):
+    """A node's rows of a window, added up: the known GPU-seconds and their weights × seconds; its earliest hour."""
+
     first_hour: int
-    last_hour: int
-    sums: HourSums
+    known: int
+    nominal: int
+    lower: int
+    upper: int
+    down: int
+    degraded: int
+    held: int
 
 
 def add_up(window: Window) -> dict[int, NodeHours]:
-    """Every node's rows of the window, added up; by SQL over the columns, else over the bodies."""
+    """Every node's rows of the window, added up by the database."""
     with connection.cursor() as cursor:
-        if HAS_COLUMNS:
-            cursor.execute(
-                f"select node_id, count(*), min(hour), max(hour), {', '.join(f'sum({name})' for name in COLUMNS)}"  # noqa: S608
-                " from fleet_nodehour where hour between %s and %s group by node_id",
-                [window.first_hour, window.last_hour],
-            )
-            return {
-                node_id: NodeHours(rows, first, last, HourSums(*map(int, sums)))
-                for node_id, rows, first, last, *sums in cursor.fetchall()
-            }
-        cursor.execute(
-            "select node_id, hour, body from fleet_nodehour where hour between %s and %s",
-            [window.first_hour, window.last_hour],
-        )
-        found: dict[int, NodeHours] = {}
-        totals: dict[int, list[int]] = defaultdict(lambda: list(NO_HOURS))
-        for node_id, hour, body in cursor.fetchall():
-            so_far = found.setdefault(node_id, NodeHours(0, hour, hour, NO_HOURS))
-            so_far.rows += 1
-            so_far.first_hour = min(hour, so_far.first_hour)
-            so_far.last_hour = max(hour, so_far.last_hour)
-            for index, value in enumerate(_columns(bytes(body))):
-                totals[node_id][index] += value
-        for node_id, numbers in totals.items():
-            found[node_id].sums = HourSums(*numbers)
-        return found
-
-
-@lru_cache(maxsize=REMEMBERED)
-def _columns(body: bytes) -> HourSums:
-    return columns_of(load_row(body))
+        cursor.execute(_ADD_UP, [window.first_hour, window.last_hour])
+        return {row[0]: NodeHours(*row[1:]) for row in cursor.fetchall()}
 
 
 def load_bodies(window: Window, node_ids: Sequence[int]) -> dict[int, dict[int, bytes]]:
@@ -161,17 +140,12 @@ def _by_node(rows: Iterable[tuple[int, int, bytes]]) -> dict[int, dict[int, byte
 
 
 def node_sums(hours: NodeHours | None, bounds: Bounds) -> Sums:
-    """A node's sums within its bounds, from its added-up rows."""
-    slots = bounds.end_slot - bounds.first_slot
+    """A node's sums within its bounds: what counts there and is not known is unknown."""
+    counted = bounds.gpus * SLOT_S * max(0, bounds.end_slot - bounds.first_slot)
     if hours is None:
-        return gap(bounds.gpus * max(0, slots))
-    rows = hours.sums
-    if bounds.is_silent:  # everything up to now that is not known is unknown
-        return span_sums(rows, bounds.gpus * slots - rows.known - rows.unknown)
-    first_hour = hour_of_slot(bounds.first_slot)
-    missing = SLOTS_PER_HOUR * max(0, hours.last_hour - first_hour + 1 - hours.rows)
-    skipped = bounds.first_slot - first_hour * SLOTS_PER_HOUR
-    return span_sums(rows, bounds.gpus * (missing - skipped))
+        return gap(counted)
+    known = Sums(hours.known, 0, hours.nominal, hours.lower, hours.upper, hours.down, hours.degraded, hours.held)
+    return known + gap(max(0, counted - hours.known))
 
 
 # ---- one node in detail ----
@@ -214,22 +188,22 @@ def _runs(row: HourRow, subject: str, start: int) -> list[tuple[int, int, Verdic
 def _sum(runs: list[tuple[int, int, Verdict]], open_from: int) -> Sums:
     known = unknown = nominal = lower = upper = down = degraded = held = 0
     for first, end, verdict in runs:
-        slots = min(end, open_from) - first
-        if slots <= 0:
+        seconds = (min(end, open_from) - first) * SLOT_S
+        if seconds <= 0:
             continue
-        lower += verdict.lower * slots
-        upper += verdict.upper * slots
+        lower += verdict.lower * seconds
+        upper += verdict.upper * seconds
         if verdict.nominal is None:
-            unknown += slots
+            unknown += seconds
             continue
-        known += slots
-        nominal += verdict.nominal * slots
+        known += seconds
+        nominal += verdict.nominal * seconds
         if verdict.state is State.HELD:
-            held += slots
+            held += seconds
         elif verdict.nominal == 0:
-            down += slots
+            down += seconds
         elif verdict.nominal < 100:
-            degraded += slots
+            degraded += seconds
     return Sums(known, unknown, nominal, lower, upper, down, degraded, held)
 
 
@@ -302,9 +276,10 @@ def place_sums(rows: Mapping[int, bytes], bounds: Bounds, place: int) -> Sums:
     sums = ZERO
     for _, first, end, read in _hours(rows, bounds):
         if read and place in read.sums:
-            sums = sums + read.sums[place] + gap(max(0, end - max(first, read.open_from)) - first)
+            beyond = max(0, end - max(first, read.open_from)) - first
+            sums = sums + read.sums[place] + gap(beyond * SLOT_S)
         else:
-            sums = sums + gap(end - first)
+            sums = sums + gap((end - first) * SLOT_S)
     return sums
 
 

@@ -41,6 +41,7 @@ class Gpu:
     place: int
     uuid: str
     bus_id: str
+    model: str
     word: str
     marks: tuple[str, ...]
     weight: int | None
@@ -58,6 +59,11 @@ class Gpu:
     def glyph(self) -> str:
         """A character that tells the state without its colour."""
         return GLYPHS[self.word] or ("·" if self.marks else "")
+
+    @property
+    def css(self) -> str:
+        """The glyph's class: the state, or `mark` for what lowers nothing yet."""
+        return "mark" if self.marks and self.word == "available" else self.word
 
     @property
     def since_ms(self) -> int | None:
@@ -110,8 +116,8 @@ def title_of(code: str) -> str:
 def action_of(code: str) -> str:
     """What to do about a reason; empty when nothing helps."""
     reason = reason_of(code)
-    action = reason.action if reason else ""
-    return "" if action.rstrip(".").lower() in ("", "none") else action
+    action = reason.action.rstrip(". ") if reason else ""
+    return "" if action.lower() in ("", "none") else re.sub(r"\bgpu\b", "GPU", action)
 
 
 def state_word(state: str, nominal: int | None) -> str:
@@ -142,25 +148,26 @@ def node_now(summary: dict[str, Any], last_sample_at: datetime | None, now: date
         ports=tuple(ports),
         conditions=_conditions(node),
         causes=("NO_DATA",) if is_silent else tuple(node.get("certain", ())),
-        model=", ".join(summary.get("names", ())),
+        model=", ".join(sorted({gpu.model for gpu in gpus if gpu.model})),
         driver=summary.get("driver") or "",
         broken_sources=tuple(sorted(name for name, status in sources.items() if status not in ("ok", "absent"))),
     )
 
 
 def _subject(entry: dict[str, Any], is_silent: bool) -> Gpu:
-    subject = entry.get("s", "")
+    subject = entry.get("subject", "")
     state = entry.get("state", "unknown")
     conditions = _conditions(entry)
     certain = tuple(entry.get("certain", ()))
-    word = state_word(state, entry.get("weight"))
-    weight, lower, upper, causes = entry.get("weight"), entry.get("lower", 100), entry.get("upper", 0), certain
+    word = state_word(state, entry.get("nominal"))
+    weight, lower, upper, causes = entry.get("nominal"), entry.get("lower", 100), entry.get("upper", 0), certain
     if is_silent:
         word, weight, lower, upper, causes = _silent(word, conditions)
     return Gpu(
         place=int(subject[1:]) if re.fullmatch(r"g\d{1,3}", subject) else -1,
         uuid=entry.get("device", ""),
         bus_id=entry.get("bus_id", ""),
+        model=entry.get("model", "").removeprefix("NVIDIA "),
         word=word,
         marks=() if is_silent or state not in MARKS else (state,),
         weight=weight,
@@ -192,7 +199,7 @@ def _conditions(entry: dict[str, Any]) -> tuple[Condition, ...]:
                 explanation=reason.explanation if reason else "No rule knows this code; it lowers nothing.",
                 action=action_of(item.get("code", "")),
                 party=item.get("party", "none"),
-                since_ms=item.get("since"),
+                since_ms=item.get("since_ms"),
                 weight=item.get("weight", 100),
                 is_certain=bool(item.get("certain", False)),
             )
@@ -204,7 +211,7 @@ def _conditions(entry: dict[str, Any]) -> tuple[Condition, ...]:
         ]:
             reason = reason_of(code)
             if code not in have and reason and reason.lowers:
-                weight = entry.get("weight", 100)
+                weight = entry.get("nominal", 100)
                 found.append(
                     Condition(
                         code, reason.title, reason.explanation, action_of(code), reason.party, None, weight, certain

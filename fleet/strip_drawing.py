@@ -19,7 +19,7 @@ HALF = 8  # half the height: a share of one
 LEAST_LEVEL = 3  # of 8: a fault of one GPU of many must still be seen
 LEAST_WIDTH = 3
 MOST_RUNS = 60  # per path; beyond it near neighbours are drawn as one
-ORDER = ("available", "degraded", "held", "down")  # later ones are drawn over earlier ones
+ORDER = ("none", "available", "degraded", "held", "down")  # later ones are drawn over earlier ones
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,13 @@ class Strip:
     words: str
 
 
-def draw(stretches: Iterable[Stretch], first_slot: int, end_slot: int) -> Strip:
-    """The strip of `[first_slot, end_slot)`; absolute slots."""
+def draw(stretches: Iterable[Stretch], first_slot: int, end_slot: int, begins_slot: int = 0) -> Strip:
+    """The strip of `[first_slot, end_slot)`; absolute slots. Before `begins_slot` there is no node: a plain ground."""
     slots = max(1, end_slot - first_slot)
     spans: dict[tuple[str, int], list[list[int]]] = defaultdict(list)
     spent: dict[str, int] = defaultdict(int)
+    if begins_slot > first_slot:
+        spans["none", HALF].append([0, (min(begins_slot, end_slot) - first_slot) * WIDTH // slots])
     for one in stretches:
         first, end = max(one.first, first_slot), min(one.end, end_slot)
         if first >= end:
@@ -53,15 +55,15 @@ def draw(stretches: Iterable[Stretch], first_slot: int, end_slot: int) -> Strip:
         right = max(left + 1, -((first_slot - end) * WIDTH // slots))
         if one.gone < one.total:
             _lay(spans["available", HALF * (one.total - one.gone) // one.total or 1], left, right)
-        if one.word in ORDER[1:]:
+        if one.word in ORDER[2:]:
             level = max(LEAST_LEVEL, -(-HALF * one.affected // one.total))
             left = min(left, WIDTH - LEAST_WIDTH)
             _lay(spans[one.word, level], left, max(right, left + LEAST_WIDTH))
     layers = []
     for word, level in sorted(spans, key=lambda key: (ORDER.index(key[0]), key[1])):
-        middle = level if word == "available" else 2 * HALF - level
+        middle = 2 * HALF - level if word in ORDER[2:] else level
         d = "".join(f"M{left} {middle}h{right - left}" for left, right in _few(spans[word, level]))
-        layers.append(Layer(word, d, 2 * level))
+        layers.append(Layer(word, d, 2 * level + (2 if level == HALF else 0)))  # a full one hides the ground's edges
     return Strip(tuple(layers), in_words(spent))
 
 

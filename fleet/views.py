@@ -14,7 +14,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST, require_safe
 
-from fleet.domain.slots import SLOT_MS
+from fleet.attention import gathered
+from fleet.domain.slots import HOUR_MS, SLOT_MS
 from fleet.fleet_json import as_csv, as_json
 from fleet.models import Cluster
 from fleet.selectors import Filter, Fleet, Period, get_fleet
@@ -25,6 +26,8 @@ ATTENTION_ON_PAGE = 8
 SEARCH_LENGTH = 80
 EVERY_SECONDS = 15  # how often a live page asks again
 EVERY_SECONDS_EMPTY = 3
+TICKS = {Period.DAY: (6 * HOUR_MS, "hm"), Period.WEEK: (24 * HOUR_MS, "day"), Period.MONTH: (5 * 24 * HOUR_MS, "day")}
+LAST_TICK = 180  # half per cents; what lies behind would touch the word "now"
 ROOMY_NODES = 8  # up to so many nodes, each GPU has a tile with words
 
 
@@ -56,11 +59,12 @@ def fleet(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated and request.session.get("last_org") != request.org.slug:  # type: ignore[attr-defined]
         request.session["last_org"] = request.org.slug  # type: ignore[attr-defined]
     found = read(request, strips=True, is_paged=True)
+    troubles = gathered(found.troubles)
     context = {
         "fleet": found,
-        "periods": Period,
-        "attention": found.troubles[:ATTENTION_ON_PAGE],
-        "attention_more": max(0, len(found.troubles) - ATTENTION_ON_PAGE),
+        "periods": list(Period),
+        "attention": troubles[:ATTENTION_ON_PAGE],
+        "attention_count": len(troubles),
         "every": EVERY_SECONDS if found.node_count else EVERY_SECONDS_EMPTY,
         "is_roomy": sum(len(cluster.nodes) for cluster in found.clusters) <= ROOMY_NODES,
         "ticks": ticks(found),
@@ -75,11 +79,12 @@ def fleet(request: HttpRequest) -> HttpResponse:
     return response
 
 
-def ticks(found: Fleet) -> list[tuple[int, str]]:
-    """Instants under the strips, ms, at the quarters of the window, and how to write them."""
+def ticks(found: Fleet) -> list[tuple[int, str, int]]:
+    """Marks under the strips: instant in ms at a whole hour or day, how to write it, where it lies (half per cents)."""
     first, end = found.window.first_slot * SLOT_MS, found.window.now_slot * SLOT_MS
-    how = "hm" if found.period is Period.DAY else "day"
-    return [(first + (end - first) * quarter // 4, how) for quarter in range(4)]
+    step, how = TICKS[found.period]
+    marks = range(-(-first // step) * step, end, step)
+    return [(ms, how, place) for ms in marks if (place := (ms - first) * 200 // max(1, end - first)) <= LAST_TICK]
 
 
 @require_GET

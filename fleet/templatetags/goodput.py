@@ -12,7 +12,6 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from fleet.domain.slots import SLOT_S
 from fleet.fleet_json import floored
 from fleet.strip_drawing import HALF, WIDTH, Strip
 from orgs.access import list_orgs
@@ -124,10 +123,10 @@ def percent(part: int, whole: int, digits: int = 2) -> str:
 
 
 @register.filter
-def gpu_hours(slots_weight: int) -> str:
-    """Weight × slots as GPU-hours: `0`, `0.04`, `5.9`, `41.1`, `1,204`; a loss is never shown as 0."""
-    hours = slots_weight / 100 * SLOT_S / 3600
-    if slots_weight <= 0:
+def gpu_hours(weight_seconds: int) -> str:
+    """Weight × seconds as GPU-hours: `0`, `0.04`, `5.9`, `41.1`, `1,204`; a loss is never shown as 0."""
+    hours = weight_seconds / 100 / 3600
+    if weight_seconds <= 0:
         return "0"
     if hours < 0.01:
         return "<0.01"
