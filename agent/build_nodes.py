@@ -88,11 +88,12 @@ def real_collectors(settings: Settings, directory: Path, clock: SystemClock) -> 
 
     salt = Salt(directory)
     pci = PciCollector(settings.sysfs)
+    nvml = NvmlCollector(settings.nvml_timeout, salt.hash, lambda: pci.states)
     return [
         pci,  # first: the GPUs' reading is judged with the bus's of the same sample
-        NvmlCollector(settings.nvml_timeout, salt.hash, lambda: pci.states),
+        nvml,
         IbCollector(settings.sysfs, salt.hash),
-        KmsgCollector(settings.kmsg, clock, keep_line=LineRing(directory).keep),
+        KmsgCollector(settings.kmsg, clock, keep_line=LineRing(directory).keep, slices=nvml.slices),
     ]
 
 

@@ -53,6 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     command("doctor", _doctor, "Check driver, kernel log, InfiniBand, clock, endpoint, key and outbox.")
     release = command("release", _release, "Ask the running agent to let go of the driver, for a GPU reset.")
     release.add_argument("--for", dest="seconds", default="120s", help="how long, such as 120s (default)")
+    resend = command("resend", _resend, "Queue delivered batches once more, for a server restored from a backup.")
+    resend.add_argument("--hours", type=int, default=48, help="how far back, at most 48 (default)")
     replay = command("replay", _replay, "Feed a recording to the real readers and print what they make of it.")
     record = command("record", _record, "Record this machine's kernel log or InfiniBand files for `replay`.")
     for sub in (replay, record):
@@ -121,6 +123,16 @@ def _release(arguments: argparse.Namespace, settings: config.Settings) -> int:
         raise ConfigError("--for must be 1s to 3600s")
     request_release(settings.state_dir, time.time() + int(text))
     print(f"the agent lets go of the driver for {text} s")
+    return 0
+
+
+def _resend(arguments: argparse.Namespace, settings: config.Settings) -> int:
+    from agent.control import resend
+
+    if not 0 < arguments.hours <= 48:
+        raise ConfigError("--hours must be 1 to 48")
+    count = resend(settings.state_dir, int((time.time() - arguments.hours * 3600) * 1000))
+    print(f"{count} batches are queued once more; a server that has them answers that they are duplicates")
     return 0
 
 

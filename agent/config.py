@@ -108,6 +108,8 @@ def load(arguments: Mapping[str, Any], environ: Mapping[str, str] = os.environ) 
         raw = arguments.get(option.name)
         if raw is None and environ.get(option.env):
             raw, where = environ[option.env], option.env
+        if raw == "":
+            raw = None  # an empty flag or variable is none
         if raw is None and option.name in file:
             raw, where = file[option.name], f"{option.name} in the settings file"
         if raw is None:

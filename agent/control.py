@@ -44,12 +44,29 @@ def request_release(directory: Path, until: float) -> None:
         file.write(f"{until:.3f}\n")
 
 
-def status(directory: Path) -> dict[str, Any]:
-    """Figures of each outbox below a state directory, read without disturbing a running agent."""
+def resend(directory: Path, since_ms: int) -> int:
+    """Queues the kept copies of batches delivered since then once more; their number. Safe beside a running agent."""
+    from agent.outbox import Outbox
+
+    count = 0
+    for path in outboxes(directory):
+        outbox = Outbox(path)
+        count += outbox.resend(since_ms)
+        outbox.close()
+    return count
+
+
+def outboxes(directory: Path) -> list[Path]:
+    """Every outbox below a state directory. Raises AgentError if there is none."""
     files = sorted([*directory.glob("outbox.sqlite"), *directory.glob("*/outbox.sqlite")])
     if not files:
         raise AgentError(f"there is no outbox in {directory}; did the agent run with this --state-dir?")
-    return {"nodes": [_figures(path) for path in files]}
+    return files
+
+
+def status(directory: Path) -> dict[str, Any]:
+    """Figures of each outbox below a state directory, read without disturbing a running agent."""
+    return {"nodes": [_figures(path) for path in outboxes(directory)]}
 
 
 def _figures(path: Path) -> dict[str, Any]:

@@ -137,12 +137,7 @@ def _files(settings: Settings) -> Iterator[Finding]:
         if free < settings.outbox_mb * 1_000_000:
             yield Finding(WARN, "disk", f"{free // 1_000_000} MB free, the outbox may take {settings.outbox_mb} MB")
         yield from _outboxes(directory)
-    from agent import ed25519
-
-    if ed25519.load(bytes(ed25519.SEED_BYTES)) is None:
-        yield Finding(WARN, "signature", "batches go unsigned", "install the Python package cryptography")
-    else:
-        yield Finding(GOOD, "signature", "each batch is signed with this installation's own key")
+    yield _signature(directory)
     if settings.token_file is None:
         yield Finding(NONE, "key", "none given (--token-file); only a server in local mode takes that")
         return
@@ -154,6 +149,20 @@ def _files(settings: Settings) -> Iterator[Finding]:
         yield Finding(BAD, "key", str(error))
     else:
         yield Finding(GOOD, "key", f"{settings.token_file} is readable by its owner only")
+
+
+def _signature(directory: Path) -> Finding:
+    from agent import ed25519
+    from agent.identity import Signer
+
+    if ed25519.load(bytes(ed25519.SEED_BYTES)) is None:
+        return Finding(WARN, "signature", "batches go unsigned", "install the Python package cryptography")
+    if not (directory / "signing.key").exists():
+        return Finding(GOOD, "signature", "batches will be signed; the first run makes the key")
+    try:
+        return Finding(GOOD, "signature", f"batches are signed, public key {Signer(directory).public_key}")
+    except AgentError as error:
+        return Finding(BAD, "signature", str(error))
 
 
 def _outboxes(directory: Path) -> Iterator[Finding]:

@@ -113,7 +113,5 @@ class Signer:
         return self._sign is not None
 
     def sign(self, message: bytes) -> Optional[str]:
-        """`ed25519:<public key>:<signature>`, both in base64; None where nothing can sign."""
-        if self._sign is None:
-            return None
-        return f"ed25519:{self.public_key}:{base64.b64encode(self._sign(message)).decode()}"
+        """The signature in base64; None where nothing can sign."""
+        return None if self._sign is None else base64.b64encode(self._sign(message)).decode()

@@ -41,6 +41,7 @@ class Node:
         self.sender = sender
         self.version = __version__ + (wire.SIMULATED_SUFFIX if simulated else "")
         self._hw_id = hw_id
+        self._farewell = store.memory("farewell")  # the shutdown notice that the boot before this one left
         self._shutdown = shutdown
         self._net = net
         self._driver: Optional[str] = None
@@ -49,6 +50,8 @@ class Node:
         self._slot, self._delay_ms = upload_phase(f"{cluster}/{node_id}")
         self._thread: Optional[threading.Thread] = None
         self.durations_ms: dict[str, int] = {}
+        if self._farewell and self._farewell.get("boot_id") != clock.now().boot_id:
+            self._shutdown = "clean"
         for collector in self.collectors:
             collector.restore(store.memory(collector.source))
 
@@ -95,7 +98,11 @@ class Node:
             net["upload"] = self.sender.result
         interval["net"] = net
         memory = {r.source: r.memory for r in readings if self._changed(r)}
+        if self._farewell:
+            self._tell_farewell(interval, at)
+            memory["farewell"] = {}
         self.store.add_sample(interval, self.head(at, readings), memory)
+        self._farewell = {}
         self._committed.update({source: json.dumps(value, sort_keys=True) for source, value in memory.items()})
         first = self._sampled == 0
         self._sampled += 1
@@ -104,6 +111,17 @@ class Node:
             self.store.assemble(at.ts)
             if self.sender is not None:
                 self.sender.wake(0.0 if first else self._delay_ms / 1000)
+
+    def _tell_farewell(self, interval: dict[str, Any], at: Instant) -> None:
+        event = {"kind": "shutdown", "at": self._farewell["at"], "mono": self._farewell["mono"], "backlog": True}
+        if self._farewell["boot_id"] != at.boot_id:
+            event["boot_id"] = self._farewell["boot_id"]
+        interval["events"] = [event, *interval.get("events", [])]
+
+    def leave_farewell(self) -> None:
+        """Notes that this machine is being shut down in order; the next boot's first batch tells it."""
+        at = self.clock.now()
+        self.store.keep_memory("farewell", {"at": at.ts, "mono": at.mono, "boot_id": at.boot_id})
 
     def _changed(self, reading: Reading) -> bool:
         return bool(reading.memory) and self._committed.get(reading.source) != json.dumps(

@@ -18,16 +18,14 @@ from typing import Any, Iterable, Iterator, Optional
 
 from agent import failpoints, wire
 from agent.outbox_file import OutboxDamaged, is_whole, translated
+from agent.outbox_room import QUARANTINED, QUEUED, SENT, Room
 
 FORMAT = 1
 LIMIT_BYTES = 500_000_000  # with the WAL file: the product guide's promise
 WAL_RESERVE_BYTES = 16 << 20  # the WAL grows beyond its checkpoint size while a transaction runs
 SENT_KEPT_MS = 48 * 3_600_000  # for a server that is restored from a backup
 QUARANTINE_MOST = 500  # batches; older ones become tombstones
-TOMBSTONES_MOST = 50_000
 FIRST_BATCHES = 10  # of a boot, which carry `last_alive`
-
-QUEUED, SENT, QUARANTINED = 0, 1, 2
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -81,12 +79,12 @@ class Outbox:
         self._db.execute("PRAGMA cache_size=-512")
         self._db.execute("PRAGMA temp_store=MEMORY")
         page = int(self._db.execute("PRAGMA page_size").fetchone()[0])
-        self._page = page
         self.limit_bytes = limit_bytes
         reserve = min(WAL_RESERVE_BYTES, limit_bytes // 4)
-        self._main_limit = max(64 * page, limit_bytes - reserve)
+        main_limit = max(64 * page, limit_bytes - reserve)
+        self._room = Room(self._db, page, main_limit, self._leased)
         self._db.execute(f"PRAGMA wal_autocheckpoint={max(16, min(500, reserve // page // 4))}")
-        self._db.execute(f"PRAGMA max_page_count={self._main_limit // page}")
+        self._db.execute(f"PRAGMA max_page_count={main_limit // page}")
         version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
         if version > FORMAT:
             raise OutboxDamaged(f"the outbox has format {version}, newer than this agent's {FORMAT}")
@@ -147,7 +145,7 @@ class Outbox:
         ts, boot_id = interval["ts"], head.get("boot_id")
         failpoints.reach("before_sample_commit")
         with self.transaction():
-            self._make_room(len(body) + 4 * self._page, ts)
+            self._room.make(len(body), ts)
             alive = self.get("alive")
             if alive is not None and alive["boot_id"] != boot_id:
                 self._put("boot_before", {"last_alive": alive["ts"], "boot_id": boot_id, "batches": 0})
@@ -194,7 +192,7 @@ class Outbox:
                 self._put("unencodable", int(self.get("unencodable", 0)) + len(rows))
                 self._db.executemany("DELETE FROM samples WHERE id=?", [(row[0],) for row in rows])
                 return True
-            self._make_room(len(body) + 4 * self._page, now_ms)
+            self._room.make(len(body), now_ms)
             self._db.execute(
                 "INSERT INTO batches (agent_id, seq, sha256, body, made_at) VALUES (?, ?, ?, ?, ?)",
                 (self.agent_id, batch.get("seq"), sha256, body, now_ms),
@@ -280,7 +278,7 @@ class Outbox:
                 (QUARANTINED, QUARANTINE_MOST),
             ).fetchall()
             for (row_id,) in rows:
-                self._bury(row_id, now_ms, "quarantine is full")
+                self._room.bury(row_id, now_ms, "quarantine is full")
         self._leased.discard(batch.id)
 
     def split(self, batch: Batch, now_ms: int) -> bool:
@@ -314,12 +312,26 @@ class Outbox:
         count = 0
         with self.transaction():
             for row in rows:
-                self._make_room(len(row[3]) + 4 * self._page, row[4])
+                self._room.make(len(row[3]), row[4])
                 self._db.execute(
                     "INSERT INTO batches (agent_id, seq, sha256, body, made_at) VALUES (?, ?, ?, ?, ?)", row
                 )
                 count += 1
         return count
+
+    def adopt_samples(self, rows: Iterable[tuple[int, str, bytes]]) -> int:
+        """Takes over samples (ts, head, body) of another incarnation that were in no batch yet; their number."""
+        with self.transaction():
+            cursor = self._db.executemany("INSERT INTO samples (ts, head, body) VALUES (?, ?, ?)", rows)
+        return max(0, cursor.rowcount)
+
+    def resend(self, since_ms: int) -> int:
+        """Puts the kept copies of batches delivered since then back into the queue; their number."""
+        with self.transaction():
+            cursor = self._db.execute(
+                "UPDATE batches SET state=?, attempts=1 WHERE state=? AND changed_at>=?", (QUEUED, SENT, since_ms)
+            )
+        return cursor.rowcount
 
     def queued(self) -> Iterator[tuple[str, Optional[int], str, bytes, int]]:
         """(agent_id, seq, sha256, body, made_at) of every waiting batch whose bytes are whole, oldest first."""
@@ -342,42 +354,7 @@ class Outbox:
     def used_bytes(self) -> int:
         """Bytes of the main file in use; freed pages do not count."""
         with self._lock, translated():
-            pages = self._db.execute("PRAGMA page_count").fetchone()[0]
-            free = self._db.execute("PRAGMA freelist_count").fetchone()[0]
-        return int(pages - free) * self._page
-
-    def _make_room(self, needed: int, now_ms: int) -> None:
-        """Evicts until `needed` bytes fit: kept copies first, then quarantine, then the oldest waiting batches."""
-        while self.used_bytes() + needed > self._main_limit:
-            if not self._evict_one(now_ms):
-                return
-
-    def _evict_one(self, now_ms: int) -> bool:
-        leased = self._leased
-        for state in (SENT, QUARANTINED, QUEUED):
-            rows = self._db.execute(
-                "SELECT id FROM batches WHERE state=? ORDER BY id LIMIT ?", (state, len(leased) + 1)
-            ).fetchall()
-            for (row_id,) in rows:
-                if row_id in leased:
-                    continue
-                if state == SENT:
-                    self._db.execute("DELETE FROM batches WHERE id=?", (row_id,))
-                else:
-                    self._bury(row_id, now_ms, "outbox is full")
-                return True
-        return False
-
-    def _bury(self, row_id: int, now_ms: int, why: str) -> None:
-        """Turns a batch into a tombstone that keeps its seq and hash, and raises the counter of dropped batches."""
-        self._db.execute(
-            "INSERT INTO tombstones (agent_id, seq, sha256, made_at, evicted_at, why)"
-            " SELECT agent_id, seq, sha256, made_at, ?, ? FROM batches WHERE id=?",
-            (now_ms, why, row_id),
-        )
-        self._db.execute("DELETE FROM batches WHERE id=?", (row_id,))
-        self._put("dropped", int(self.get("dropped", 0)) + 1)
-        self._db.execute("DELETE FROM tombstones WHERE id <= (SELECT max(id) FROM tombstones) - ?", (TOMBSTONES_MOST,))
+            return self._room.used_bytes()
 
     def counts(self) -> dict[str, int]:
         """Figures for `status`: samples and batches by state, tombstones, seq, bytes."""

@@ -96,6 +96,23 @@ def salvage(path: Path) -> Iterator[tuple[str, Optional[int], str, bytes, int]]:
                     yield row
 
 
+def salvage_samples(path: Path) -> Iterator[tuple[int, str, bytes]]:
+    """(ts, head, body) of each sample in no batch yet that a damaged file still gives, oldest first."""
+    import json
+
+    import msgpack
+
+    with (
+        contextlib.suppress(sqlite3.Error),
+        contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db,
+    ):
+        for row in db.execute("SELECT ts, head, body FROM samples ORDER BY id"):
+            with contextlib.suppress(ValueError, TypeError, msgpack.UnpackException):
+                head, interval = json.loads(row[1]), msgpack.unpackb(row[2], raw=False)
+                if isinstance(head, dict) and isinstance(interval, dict) and interval.get("ts") == row[0]:
+                    yield row
+
+
 def keep_reserve(path: Path) -> None:
     """Holds 2 MiB of disk that `spend_reserve` gives back, so that a full disk can still record a delivery."""
     if path.exists():

@@ -10,7 +10,8 @@ import threading
 import time
 from typing import Callable, Optional, Sequence
 
-from agent.clock import Clock
+from agent.clock import Clock, machine_is_stopping
+from agent.memory import give_back
 from agent.node import Node
 from agent.schedule import next_centre
 
@@ -44,6 +45,7 @@ class Runner:
         self._each_turn = each_turn
         self._stop = threading.Event()
         self._release = threading.Event()
+        self._sampled = False
 
     def install_signals(self) -> None:
         """SIGTERM and SIGINT stop; SIGUSR1 opens a release window of two minutes."""
@@ -72,6 +74,9 @@ class Runner:
             self._turn()
             self._stop.wait(min((target - now) / 1000, _LONGEST_WAIT_S))
         notify("STOPPING=1")
+        if machine_is_stopping():
+            for node in self._nodes:
+                node.leave_farewell()
         for node in self._nodes:
             node.stop()
 
@@ -92,6 +97,9 @@ class Runner:
                     release(time.monotonic() + seconds)
 
     def _sample_all(self) -> None:
+        if not self._sampled:
+            self._sampled = True
+            give_back()
         for node in self._nodes:
             try:
                 node.sample()

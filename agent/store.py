@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from agent.outbox import LIMIT_BYTES, Batch, Outbox
-from agent.outbox_file import OutboxDamaged, OutboxFull, keep_reserve, last_known_seq, salvage, set_aside, spend_reserve
+from agent.outbox_file import (
+    OutboxDamaged,
+    OutboxFull,
+    keep_reserve,
+    last_known_seq,
+    salvage,
+    salvage_samples,
+    set_aside,
+    spend_reserve,
+)
 
 log = logging.getLogger("goodput.store")
 
@@ -52,6 +61,7 @@ class Store:
         self.resets.append({"file": aside.name, "last_seq": seq, "why": why})
         fresh = Outbox(self.path, self._limit)
         saved = fresh.adopt(salvage(aside))
+        fresh.adopt_samples(list(salvage_samples(aside)))
         fresh.put("outbox_reset", {"file": aside.name, "last_seq": seq, "salvaged": saved, "why": why[:200]})
         fresh.close()
 
@@ -136,6 +146,10 @@ class Store:
         """What a collector committed with its last sample."""
         value = self._guarded(lambda outbox: outbox.get(f"memory.{source}", {}))
         return value if isinstance(value, dict) else {}
+
+    def keep_memory(self, source: str, value: dict[str, Any]) -> None:
+        """Keeps a value for `memory`, outside a sample."""
+        self._guarded(lambda outbox: outbox.put(f"memory.{source}", value))
 
     def lease(self, live_after_ms: int) -> Optional[tuple[Outbox, Batch]]:
         """The next batch to send and the outbox that holds it."""

@@ -67,11 +67,13 @@ class KmsgCollector:
         start: bool = True,
         opener: Callable[[Path], Source] = open_source,
         keep_line: Callable[[int, str], None] = lambda at, line: None,
+        slices: Callable[[str, int], Optional[int]] = lambda bus_id, instance: None,
     ) -> None:
         self._path = path
         self._clock = clock
         self._opener = opener
         self._keep_line = keep_line
+        self._slices = slices
         self._lock = threading.Lock()
         self._events: list[tuple[int, dict[str, Any]]] = []  # (sequence of its last line, event)
         self._source: Optional[Source] = None
@@ -218,7 +220,13 @@ class KmsgCollector:
                 if self._events:  # told later: a restart reads them again
                     seq = min(number for number, _event in self._events) - 1
                 memory = {"boot": boot, "seq": seq}
-        return Reading(self.source, status, {"events": [event for _seq, event in taken]}, memory)
+        events = [event for _seq, event in taken]
+        for event in events:
+            if "instance" in event and "pci_bus_id" in event:
+                slices = self._slices(event["pci_bus_id"], int(event["instance"].split("/")[0]))
+                if slices is not None:
+                    event["slices"] = slices
+        return Reading(self.source, status, {"events": events}, memory)
 
     def close(self) -> None:
         """Stops the thread and closes the log."""

@@ -13,7 +13,7 @@ from typing import Any, Callable, Mapping, Optional
 
 from agent.clock import Instant
 from agent.collect.base import ABSENT, BLIND, ERROR, LOST, OK, TIMEOUT, Memory, Reading
-from agent.collect.nvml_parse import Deltas, Hash, parse_gpus
+from agent.collect.nvml_parse import Deltas, Hash, mig_slices, parse_gpus
 
 log = logging.getLogger("goodput.nvml")
 
@@ -135,6 +135,11 @@ class NvmlCollector:
         self._deltas = Deltas()
         self._seen: dict[str, str] = {}  # bus id -> uuid, of GPUs that NVML once listed
         self._released_until = 0.0
+        self._slices: dict[tuple[str, int], int] = {}
+
+    def slices(self, bus_id: str, instance: int) -> Optional[int]:
+        """Compute slices (of 7) of a MIG instance that was listed since this process began."""
+        return self._slices.get((bus_id, instance))
 
     def restore(self, memory: Memory) -> None:
         """The GPUs that NVML listed before this process started."""
@@ -148,6 +153,7 @@ class NvmlCollector:
         if raw is None:
             return self._reading(TIMEOUT, {"gpus": []})
         gpus, first_error = parse_gpus(raw, self._deltas, self._hash)
+        self._slices.update(mig_slices(raw))
         facts: dict[str, Any] = {"gpus": gpus}
         code = raw["init"] or (first_error if not gpus else None)
         if code:

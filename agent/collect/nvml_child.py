@@ -6,6 +6,8 @@ import json
 import signal
 import sys
 
+from agent.memory import give_back
+
 
 def serve() -> int:
     """Answers requests `{"id": n}` with `{"id": n, "raw": …}`; ends when the parent is gone."""
@@ -16,6 +18,7 @@ def serve() -> int:
         library = None
     else:
         library = Library()
+    give_back()
     for line in sys.stdin:
         request = json.loads(line)
         raw = {"init": 12} if library is None else library.read()

@@ -58,6 +58,18 @@ def parse_gpus(raw: Mapping[str, Any], deltas: Deltas, hash_id: Hash) -> tuple[l
     return gpus, first_error
 
 
+def mig_slices(raw: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+    """(bus id, GPU instance) -> compute slices of 7, of every MIG instance that NVML lists."""
+    found: dict[tuple[str, int], int] = {}
+    for answer in raw.get("gpus", ()):
+        code, bus = answer["calls"].get("pci", (3, None))
+        mig_code, instances = answer["calls"].get("mig", (3, None))
+        bus_id = wire.canonical_bus_id(str(bus)) if not code else None
+        if bus_id and not mig_code:
+            found.update({(bus_id, instance): slices for instance, slices in instances or () if 0 < slices <= 7})
+    return found
+
+
 def _loss(calls: Mapping[str, Any]) -> int:
     """NVML's code if any call says that the GPU is lost, or its UUID cannot be read."""
     for code, _value in calls.values():

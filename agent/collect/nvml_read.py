@@ -73,6 +73,21 @@ def _fabric(handle: Any) -> list[Any]:
     return [bytes(info.clusterUuid).hex(), int(info.cliqueId), int(info.state) & 0xFF]
 
 
+def _mig(handle: Any) -> list[list[int]]:
+    """[GPU instance, its compute slices] of each MIG device of a GPU in MIG mode."""
+    if not nvml.nvmlDeviceGetMigMode(handle)[0]:
+        return []
+    found = []
+    for index in range(int(nvml.nvmlDeviceGetMaxMigDeviceCount(handle))):
+        try:
+            device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+        except nvml.NVMLError:
+            continue  # this place holds no instance
+        slices = int(nvml.nvmlDeviceGetAttributes(device).gpuInstanceSliceCount)
+        found.append([int(nvml.nvmlDeviceGetGpuInstanceId(device)), slices])
+    return found
+
+
 CALLS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("uuid", lambda h: nvml.nvmlDeviceGetUUID(h)),
     ("pci", lambda h: nvml.nvmlDeviceGetPciInfo(h).busId),
@@ -97,6 +112,7 @@ CALLS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("power_limit", lambda h: nvml.nvmlDeviceGetEnforcedPowerLimit(h)),
     ("ecc_mode", lambda h: nvml.nvmlDeviceGetEccMode(h)[0]),
     ("mig_mode", lambda h: nvml.nvmlDeviceGetMigMode(h)[0]),
+    ("mig", _mig),
     ("serial", lambda h: nvml.nvmlDeviceGetSerial(h)),
     ("fabric", _fabric),
 )

@@ -41,11 +41,11 @@ def _intervals(row):
 
 
 def test_cap_holds_with_the_wal_and_every_eviction_is_told(tmp_path, backend):
-    limit = 600_000
+    limit = 300_000
     backend.down = True
     rig = Rig(tmp_path, backend.url, limit_bytes=limit)
     largest = 0
-    for _ in range(60):
+    for _ in range(30):
         fill(rig, 4)
         files = [p for p in tmp_path.iterdir() if p.name.startswith("outbox.sqlite")]
         largest = max(largest, sum(p.stat().st_size for p in files))
@@ -64,12 +64,12 @@ def test_cap_holds_with_the_wal_and_every_eviction_is_told(tmp_path, backend):
 
 
 def test_a_batch_under_way_is_not_evicted(tmp_path, backend):
-    rig = Rig(tmp_path, backend.url, limit_bytes=400_000)
+    rig = Rig(tmp_path, backend.url, limit_bytes=300_000)
     rig.minute()
     rig.store.assemble(rig.now_ms)
     outbox = rig.store.outbox
     held = outbox.lease(2**62)
-    fill(rig, 120)
+    fill(rig, 60)
     assert outbox.dropped > 0
     assert held.seq in [row[1] for row in outbox.queued()]
     rig.close()
@@ -163,6 +163,42 @@ def test_a_full_disk_goes_on_in_memory_says_so_and_comes_back(tmp_path, backend)
     assert rig.store.healthy
     times = backend.sample_times()
     assert len(times) == len(set(times)) == 4 + 48 + 8
+    rig.close()
+
+
+def test_delivered_batches_can_be_sent_again_to_a_restored_server(tmp_path, backend):
+    rig = Rig(tmp_path, backend.url)
+    fill(rig, 5)
+    rig.store.assemble(rig.now_ms)
+    rig.drain()
+    everything = backend.sample_times()
+    backend.batches.clear()  # restored from a backup of before
+    assert rig.store.outbox.resend(0) == rig.store.outbox.counts()["seq"]
+    rig.drain()
+    assert backend.sample_times() == everything
+    assert rig.store.outbox.resend(0) > 0
+    rig.drain()
+    assert backend.sample_times() == everything
+    assert backend.duplicates == len(backend.batches)
+    rig.close()
+
+
+def test_samples_of_a_damaged_file_are_delivered_too(tmp_path, backend):
+    rig = Rig(tmp_path, backend.url)
+    backend.down = True
+    fill(rig, 1)
+    waiting = rig.store.outbox.sample_count()
+    assert waiting
+    rig.close()
+    with sqlite3.connect(tmp_path / "outbox.sqlite") as db:
+        db.execute("PRAGMA user_version=99")
+    backend.down = False
+    rig = Rig(tmp_path, backend.url, start_ms=rig.now_ms)
+    assert rig.store.outbox.sample_count() == waiting
+    rig.minute()
+    rig.store.assemble(rig.now_ms)
+    rig.drain()
+    assert len(backend.sample_times()) == 8
     rig.close()
 
 

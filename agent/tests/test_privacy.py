@@ -119,9 +119,8 @@ def test_a_batch_is_signed_by_the_installations_own_key(tmp_path, backend):
     rig.sample()
     rig.drain()
     _path, headers, body = backend.requests[0]
-    kind, public, signature = headers[wire.HEADER_SIGNATURE].split(":")
-    assert kind == "ed25519"
-    key = ed25519.Ed25519PublicKey.from_public_bytes(base64.b64decode(public))
+    signature = headers[wire.HEADER_SIGNATURE]
+    key = ed25519.Ed25519PublicKey.from_public_bytes(base64.b64decode(signer.public_key))
     digest = hashlib.sha256(gzip.decompress(body)).digest()
     key.verify(base64.b64decode(signature), wire.signed_message(digest))
     rig.close()
