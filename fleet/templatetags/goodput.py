@@ -43,7 +43,9 @@ class Entry(NamedTuple):
 def navigation(context: template.Context) -> list[Entry]:
     """The pages of the org that exist: an entry appears with the route of its name."""
     org, request = context.get("org"), context.get("request")
-    entries = []
+    entries: list[Entry] = []
+    if org is None:
+        return entries
     for label, name in ENTRIES:
         try:
             url = reverse(name, kwargs={"org_slug": org.slug})
