@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fleet.domain.placement import Item
     from fleet.domain.work import Stretch, Work
 
+ADMIN_MS = 120_000  # an owner's act explains an Xid 79 this long after it (review of the weights)
 LAPSE_MS = 600_000  # a pending reason lapses ten minutes after its event (fold.md 11, 24)
 POWERED_SAMPLES = 20  # under power without a new event ends a condition on old drivers (fold.md 12)
 ENUMERATED_SAMPLES = 2  # samples that enumerate the device refute an Xid 79 (fold.md 11)
@@ -182,14 +183,13 @@ def good(work: Work, key: str, place: Place, gpu: Gpu, stretch: Stretch, item: I
     action = gpu.recovery_action
     if action is not None:
         place.has_action = True
-    power, limit = gpu.power, gpu.power_limit
-    powered = bool((gpu.gpu_utilization or 0) > 10 and power is not None and limit is not None and power * 2 > limit)
+    under_power = powered(gpu)
     seen: set[str] = set()
     if place.conditions:
         order = sorted(place.conditions, key=lambda c: c.code.startswith("RECOVERY_"))
         for c in order:
             seen.add(c.code)
-            if _listed(work, key, place, gpu, c, action, powered, stretch, item):
+            if _listed(work, key, place, gpu, c, action, under_power, stretch, item):
                 change.gap_unknown = True
     if action:
         code = {1: "RECOVERY_REQUIRED", 2: "RECOVERY_REQUIRED", 3: "RECOVERY_DRAIN"}.get(action)
@@ -197,7 +197,7 @@ def good(work: Work, key: str, place: Place, gpu: Gpu, stretch: Stretch, item: I
             place.segments.append(("RECOVERY_OTHER", "N", slot, slot + 1, 100))
         elif place.find(code) is None:
             c = start(work, place, code, ms, work.reason(code).weight, True, False)
-            if powered:
+            if under_power:
                 contested(place, c, stretch, ms)
             elif bad(work, key, place, c, stretch, ms, False, False):
                 change.gap_unknown = True
@@ -213,8 +213,14 @@ def good(work: Work, key: str, place: Place, gpu: Gpu, stretch: Stretch, item: I
         place.ecc = errors
 
 
+def powered(gpu: Gpu) -> bool:
+    """Whether the GPU works: utilisation over 10 % and power over half its limit (fold.md 12)."""
+    power, limit = gpu.power, gpu.power_limit
+    return bool((gpu.gpu_utilization or 0) > 10 and power is not None and limit is not None and power * 2 > limit)
+
+
 def _listed(
-    work: Work, key: str, place: Place, gpu: Gpu, c: Condition, action: int | None, powered: bool,
+    work: Work, key: str, place: Place, gpu: Gpu, c: Condition, action: int | None, under_power: bool,
     stretch: Stretch, item: Item,
 ) -> bool:  # fmt: skip
     """Judge one open condition on a listed GPU; returns whether the gap before the sample is unknown."""
@@ -237,14 +243,14 @@ def _listed(
     if c.old and "boot" in ends and not (c.code.startswith("RECOVERY_") and action):
         return ended_by_sample(work, key, place, c, stretch, ms)
     if not c.confirmed:
-        return _unconfirmed(work, key, place, gpu, c, action, powered, stretch, ms)
+        return _unconfirmed(work, key, place, gpu, c, action, under_power, stretch, ms)
     if action == 0 and "action_none" in ends:
         return ended_by_sample(work, key, place, c, stretch, ms)
     if c.code == "RECOVERY_REQUIRED" and action is not None and action not in (1, 2):
         return ended_by_sample(work, key, place, c, stretch, ms)
     if c.code == "RECOVERY_DRAIN" and action is not None and action != 3:
         return ended_by_sample(work, key, place, c, stretch, ms)
-    if powered and reason.lowers:
+    if under_power and reason.lowers:
         c.powered += 1
         if c.powered >= POWERED_SAMPLES and not place.has_action:
             return ended_by_sample(work, key, place, c, stretch, ms)
@@ -257,7 +263,7 @@ def _listed(
 
 
 def _unconfirmed(
-    work: Work, key: str, place: Place, gpu: Gpu, c: Condition, action: int | None, powered: bool,
+    work: Work, key: str, place: Place, gpu: Gpu, c: Condition, action: int | None, under_power: bool,
     stretch: Stretch, ms: int,
 ) -> bool:  # fmt: skip
     needs = work.reason(c.code).needs
@@ -269,7 +275,7 @@ def _unconfirmed(
         confirmed = gpu.sm_clock * 2 <= gpu.sm_clock_max
     if confirmed:
         confirm(place, c, ms, slot, stretch.first)
-        if powered:
+        if under_power:
             contested(place, c, stretch, ms)
         else:
             bad(work, key, place, c, stretch, ms, False, True)
@@ -348,44 +354,72 @@ def _unlisted_pending(
 # -- throttling ---------------------------------------------------------------------------------------------------
 
 
+def losses(work: Work, gpu: Gpu, item: Item) -> tuple[tuple[str, int], ...]:
+    """(code, loss) of each throttle reason in this sample, sorted: by the counters of time, else by the mask.
+
+    The loss is the reason's for the throttled share of the span, never more than the clocks show (fold.md 4, 26).
+    """
+    times = gpu.throttle_time
+    found: list[tuple[str, int]] = []
+    rules = work.rules
+    if times is not None:
+        span = -1
+        for name, spent in times.items():
+            if not spent:
+                continue
+            reason = rules.by_counter.get(name)
+            if reason is not None:
+                if span < 0:
+                    span, clocks = _span(work, item), _clock_loss(gpu)
+                found.append((reason.code, min(share_loss(100 - reason.weight, spent, span), clocks)))
+    else:
+        mask = (gpu.throttle_reasons or 0) & rules.bad_mask
+        if mask:
+            clocks = _clock_loss(gpu)
+            found = [(r.code, min(100 - r.weight, clocks)) for r in rules.masks if mask & r.mask]
+    if len(found) > 1:
+        dropped = {other for code, _ in found for other in work.reason(code).supersedes}
+        best: dict[str, int] = {}
+        for code, loss in found:
+            if code not in dropped:
+                best[code] = max(loss, best.get(code, 0))
+        found = sorted(best.items())
+    return tuple(found)
+
+
+def _clock_loss(gpu: Gpu) -> int:
+    """What the clocks show to be lost, per cent; 100 where they say nothing."""
+    if gpu.sm_clock is None or not gpu.sm_clock_max:
+        return 100
+    return max(0, 100 - gpu.sm_clock * 100 // gpu.sm_clock_max)
+
+
 def _throttle(
     work: Work, key: str, place: Place, gpu: Gpu, stretch: Stretch, item: Item, seen: set[str], change: Change
 ) -> None:
-    """Throttling by the counters of time, else by the mask with persistence (fold.md 4, 26)."""
-    times = gpu.throttle_time
-    mask = gpu.throttle_reasons or 0
-    clocks = 100
-    if gpu.sm_clock is not None and gpu.sm_clock_max:
-        clocks = max(0, 100 - gpu.sm_clock * 100 // gpu.sm_clock_max)
-    losses: dict[str, int] = {}
-    for reason in work.rules.shares:
-        full = min(100 - reason.weight, clocks)
-        if times is not None:
-            spent = max((times.get(name, 0) for name in reason.counters), default=0)
-            if spent:
-                losses[reason.code] = min(share_loss(100 - reason.weight, spent, _span(work, item)), clocks)
-        elif mask & reason.mask:
-            losses[reason.code] = full
-    for code in tuple(losses):
-        for other in work.reason(code).supersedes:
-            losses.pop(other, None)
+    """Throttling: own-slot reasons from counters, conditions with persistence from the mask."""
+    found = losses(work, gpu, item)
     slot = item.ms // SLOT_MS
-    if times is not None:
-        first = stretch.first + 1 if _near(work, item) and slot > stretch.first else slot
-        for code, loss in losses.items():
-            if loss > 0:
-                place.segments.append((code, "O", min(first, slot), slot + 1, 100 - loss))
-        losses.clear()
-    for code, loss in losses.items():
+    current: dict[str, int] = {}
+    if gpu.throttle_time is not None:
+        if found:
+            first = stretch.first + 1 if _span(work, item, 0) and slot > stretch.first else slot
+            for code, loss in found:
+                if loss > 0:
+                    place.segments.append((code, "O", min(first, slot), slot + 1, 100 - loss))
+    else:
+        current = dict(found)
+    for code, loss in current.items():
         c = place.find(code)
         if c is None:
             if loss <= 0:
                 continue
             c = start(work, place, code, item.ms, 100 - loss, work.reason(code).persistence_samples <= 1, False)
-        c.seen += 1
-        if not c.confirmed and c.seen >= work.reason(code).persistence_samples and stretch.vouched:
-            confirm(place, c, item.ms, slot, stretch.first)
-            c.run_from = -1
+        if not c.confirmed:
+            c.seen += 1
+            if c.seen >= work.reason(code).persistence_samples and stretch.vouched:
+                confirm(place, c, item.ms, slot, stretch.first)
+                c.run_from = -1
         if c.confirmed:
             if c.weight != 100 - loss:
                 freeze(place, c)
@@ -396,7 +430,7 @@ def _throttle(
             pending(place, c, stretch, item.ms)
     for code in seen:
         c = place.find(code)
-        over = c is not None and work.reason(code).lasts == "share" and code not in losses
+        over = c is not None and work.reason(code).lasts == "share" and code not in current
         if over and c is not None and ended_by_sample(work, key, place, c, stretch, item.ms):
             change.gap_unknown = True
 
@@ -412,14 +446,8 @@ def share_loss(full: int, spent_ms: int, span_ms: int) -> int:
     return full * spent_ms // span_ms
 
 
-def _near(work: Work, item: Item) -> bool:
+def _span(work: Work, item: Item, far: int = SLOT_MS) -> int:
+    """ms since the previous sample of this installation; `far` where that is too far away to vouch."""
     state = work.state
     own = state.agents.get(item.agent) if state else None
-    return own is not None and 0 < item.ms - own <= VOUCH_MS
-
-
-def _span(work: Work, item: Item) -> int:
-    """ms since the previous sample of this installation; one slot where that is too far away to vouch."""
-    state = work.state
-    own = state.agents.get(item.agent) if state else None
-    return item.ms - own if own is not None and 0 < item.ms - own <= VOUCH_MS else SLOT_MS
+    return item.ms - own if own is not None and 0 < item.ms - own <= VOUCH_MS else far

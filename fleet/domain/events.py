@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from fleet.domain.placement import Item
     from fleet.domain.work import Work
 
-ADMIN_MS = 120_000  # an Xid 79 within this time after an owner's act is the act's (review of the weights)
 ADMIN_KINDS = ("driver_unload", "driver_unbind", "gpu_reset", "shutdown")
 SLICES = 7
 
@@ -125,21 +124,21 @@ def _xid(work: Work, index: int, place: Place, at: int, code: int, event: Any) -
 def _admin(work: Work, place: Place, at: int) -> bool:
     state = work.state
     assert state is not None
-    return any((not bus or bus == place.bus) and 0 <= at - ms <= ADMIN_MS for bus, ms in state.admin)
+    return any((not bus or bus == place.bus) and 0 <= at - ms <= cond.ADMIN_MS for bus, ms in state.admin)
 
 
-def _parts(event: Any) -> tuple[tuple[int, int], ...]:
+def _parts(event: Any) -> tuple[tuple[str, int], ...]:
     instance = getattr(event, "instance", None)
     if instance is None:
         return ()
     slices = getattr(event, "slices", None)
-    return ((instance, min(SLICES, 1 if slices is None else slices)),)
+    return ((str(instance), min(SLICES, 1 if slices is None else slices)),)
 
 
-def sliced(weight: int, parts: tuple[tuple[int, int], ...]) -> int:
+def sliced(weight: int, parts: tuple[tuple[str, int], ...]) -> int:
     """The weight of a GPU that loses these MIG instances; the loss is rounded down, at most 7 slices.
 
-    >>> sliced(0, ((1, 3),))
+    >>> sliced(0, (("1", 3),))
     58
     """
     if not parts:
@@ -148,7 +147,7 @@ def sliced(weight: int, parts: tuple[tuple[int, int], ...]) -> int:
 
 
 def _own_slot(
-    work: Work, index: int, place: Place, reason: Reason, at: int, parts: tuple[tuple[int, int], ...], *, report: bool
+    work: Work, index: int, place: Place, reason: Reason, at: int, parts: tuple[tuple[str, int], ...], *, report: bool
 ) -> None:
     slot = at // SLOT_MS
     weight = sliced(reason.weight, parts)
@@ -161,7 +160,7 @@ def _own_slot(
         work.report("closed", f"g{index}", reason.code, at, at, at, weight)
 
 
-def _condition(work: Work, place: Place, reason: Reason, at: int, parts: tuple[tuple[int, int], ...]) -> None:
+def _condition(work: Work, place: Place, reason: Reason, at: int, parts: tuple[tuple[str, int], ...]) -> None:
     c = place.find(reason.code)
     if c is None:
         state = work.state

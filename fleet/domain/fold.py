@@ -58,7 +58,7 @@ def silence(state: NodeState, until_ms: int, rules: Rules, context: Context = EM
                     _hold_segment(subject, c.code, c.last // SLOT_MS + 1, _held_until(state, subject, end, context))
             elif c.stance != "U":
                 subject.segments.append((c.code, "P", max(first, c.since // SLOT_MS), end, c.weight))
-    work._put_node(stretch, stretch.cause, ())
+    work.put_node(stretch, stretch.cause, ())
     work.port_last = {p.key: (p.last_weight, p.last_code) for p in state.ports if p.last_weight < 100}
     port_runs = []
     for port in state.ports:
@@ -69,7 +69,7 @@ def silence(state: NodeState, until_ms: int, rules: Rules, context: Context = EM
             port_runs.append((port, runs))
     for index, place in enumerate(state.places):
         taken = shares(work, index, place, port_runs)
-        work._judge_gpu(f"g{index}", place, stretch, stretch.cause, taken, ())
+        work.judge_gpu(f"g{index}", place, stretch, stretch.cause, taken, ())
     state.open_slot = end
     return work.emissions()
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from fleet.domain import conditions as cond
-from fleet.domain.facts import Interval, Port
+from fleet.domain.facts import Port
 from fleet.domain.judge import Run, Share
 from fleet.domain.slots import VOUCH_MS
-from fleet.domain.state import ABSENT, BLIND, GOOD, LOST, NodeState, Place, PortState
+from fleet.domain.state import ABSENT, BLIND, GOOD, LOST, Place, PortState
 from fleet.domain.verdicts import State
 
 if TYPE_CHECKING:
@@ -25,31 +25,6 @@ _WAITING = ("INIT", "ARMED")
 def key_of(port: Port) -> str:
     """A port is its GUID; where that is hidden, its device and number."""
     return port.guid_hash or f"{port.device}/{port.port}"
-
-
-def quick(work: Work, interval: Interval, state: NodeState) -> bool:
-    """Whether every known port is as healthy as it was; learns and changes nothing."""
-    listed, known = interval.ib_ports, state.ports
-    if len(listed) != len(known):
-        return False
-    for port, old in zip(listed, known, strict=True):
-        if (
-            port.state != "ACTIVE"
-            or (port.guid_hash or key_of(port)) != old.key
-            or old.active_ms < 0
-            or old.kind
-            or old.conditions
-            or old.segments
-            or old.slot_cause
-            or (not old.expected and state.last_ms - old.active_ms >= LEARNED_MS - 60_000)
-        ):
-            return False
-        counters = port.counters
-        if counters and counters.get(FLAPS):
-            return False
-        if port.near and tuple(port.near) != old.near:
-            return False
-    return True
 
 
 def read(work: Work, item: Item, ib: str, clock: str, stretch: Stretch) -> list[tuple[PortState, str, str]]:

@@ -16,8 +16,8 @@ FORMAT = 1
 GOOD, LOST, ABSENT, NEVER, BLIND = 0, 1, 2, 3, 4
 
 #: A segment: (code, kind, a, b, weight). Kind C spans instants [a, b] in ms; all others slots [a, b).
-#: B own bad sample, C cover between two pieces of bad evidence, E (0, 100, 0) edge, H held, K contested, M possible note, N note,
-#: O own-slot reason, P pending, Q possible, T touched, X contradiction of two installations.
+#: B own bad sample, C cover between two pieces of bad evidence, E (0, 100, 0) edge, H held, K contested,
+#: M possible note, N note, O own-slot reason, P pending, Q possible, T touched, X contradicting installations.
 Segment = tuple[str, str, int, int, int]
 
 
@@ -41,7 +41,7 @@ class Condition:
     powered: int = 0
     old: bool = False
     opened: bool = False
-    parts: tuple[tuple[int, int], ...] = ()
+    parts: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(slots=True)

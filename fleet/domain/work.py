@@ -11,9 +11,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from fleet.domain import conditions as cond
-from fleet.domain import events, ports, presence
+from fleet.domain import events, ports, presence, quick
 from fleet.domain.context import Context, covers
-from fleet.domain.facts import Gpu, Interval
+from fleet.domain.facts import Gpu
 from fleet.domain.judge import Run, Share, judge
 from fleet.domain.placement import Item
 from fleet.domain.rules import Reason, Rules
@@ -21,9 +21,6 @@ from fleet.domain.runs import Emission, RunSink
 from fleet.domain.slots import SLOT_MS, VOUCH_MS
 from fleet.domain.state import ABSENT, BLIND, GOOD, LOST, NEVER, Condition, NodeState, Place, PortState, Subject
 from fleet.domain.verdicts import HEALTHY, State, Verdict
-
-ADMIN_MS = 120_000  # a driver unload, unbind, reset or shutdown explains an Xid 79 this long after it
-ALL_OK = {"nvml": "ok", "ib": "ok", "kmsg": "ok", "pci": "ok"}
 
 
 class ConditionEvent(NamedTuple):
@@ -63,7 +60,8 @@ class Work:
         self.kmsg_ok = True
         self.nvml = "ok"
         self.port_last: dict[str, tuple[int, str]] = {}  # of ports below 100: weight and code before this sample
-        self.interval: Interval | None = None
+        self.calm: quick.Calm | None = None
+        self.steady: dict[int, quick.Steady] = {}
         self._spare: Reason = rules.reasons["XID_UNKNOWN"]
 
     # -- public ---------------------------------------------------------------------------------------------------
@@ -82,6 +80,8 @@ class Work:
         if item.event is not None:
             if self.state is not None:
                 self.state.watermark = item.key
+                self.calm = None
+                self.steady.clear()
                 events.apply(self, item)
             return
         self.sample(item)
@@ -135,15 +135,16 @@ class Work:
         slot = ms // SLOT_MS
         if state is None:
             state = self._begin(item, slot)
-        elif slot > state.open_slot and self._quick(item, state, slot):
+        elif slot > state.open_slot and quick.take(self, item, state, slot):
             return
+        self.calm = None
+        self.steady.clear()
         boot = batch.boot_id or state.boot_id
         same_boot = boot == state.boot_id
         if not same_boot and batch.boot_at and batch.boot_at < state.boot_at:
             state.watermark = item.key
             return  # a boot that a later one has already ended
         sources = interval.sources
-        self.interval = interval
         if sources is None:
             self.nvml = ib = "ok"
             self.kmsg_ok = True
@@ -168,7 +169,7 @@ class Work:
         gap_states["n"] = "" if stretch.vouched and not was_node and not clock else stretch.cause
         readings = presence.read(self, item, clock)
         for index, (place, kind, cause, gpu) in enumerate(readings):
-            gap_states[f"g{index}"] = self._gpu(f"g{index}", place, kind, cause, gpu, stretch, item)
+            gap_states[f"g{index}"] = self.take_gpu(f"g{index}", place, kind, cause, gpu, stretch, item)
         for _port, key, gap in ports.read(self, item, ib, clock, stretch):
             gap_states[key] = gap
         self._emit(stretch, gap_states, lost_node)
@@ -209,96 +210,18 @@ class Work:
             cause = "SHUTDOWN"
         return Stretch(state.last_ms, item.ms, state.open_slot, max(slot, state.open_slot), vouched, same_boot, cause)
 
-    def _quick(self, item: Item, state: NodeState, slot: int) -> bool:
-        """Take a sample in which everything that was healthy is healthy; False when the long way is needed."""
-        interval, batch, ms = item.interval, item.batch, item.ms
-        if (
-            ms - state.last_ms > VOUCH_MS
-            or (batch.boot_id is not None and batch.boot_id != state.boot_id)
-            or not item.clock_ok
-            or state.reload
-            or state.node.kind
-            or state.node.segments
-            or state.node.slot_cause
-            or len(state.agents) != 1
-            or item.agent not in state.agents
-            or item.fit[9] != state.segment_number
-            or state.sources != ("ok", "ok", "ok")
-            or self.context.assigned
-        ):
-            return False
-        sources = interval.sources
-        if sources is not None and (
-            sources.get("nvml") != "ok" or sources.get("ib", "ok") != "ok" or sources.get("kmsg") != "ok"
-        ):
-            return False
-        gpus, places = interval.gpus, state.places
-        if len(gpus) != len(places):
-            return False
-        bad_mask, keys = self.rules.bad_mask, self.rules.share_keys
-        odd: list[int] = []
-        for index, place in enumerate(places):
-            gpu = gpus[index]
-            if gpu.uuid != place.uuid or (gpu.pci_bus_id or "") != place.bus:
-                return False
-            times = gpu.throttle_time
-            action = gpu.recovery_action
-            if (
-                place.kind
-                or place.conditions
-                or place.segments
-                or place.slot_cause
-                or action
-                or (action is not None) is not place.has_action
-                or (gpu.ecc_uncorrected or 0) != place.ecc
-            ):
-                odd.append(index)
-                continue
-            if times is None:
-                if (gpu.throttle_reasons or 0) & bad_mask:
-                    odd.append(index)
-                    continue
-            elif not times.keys().isdisjoint(keys) and any(times.get(key) for key in keys):
-                odd.append(index)
-                continue
-            remap = gpu.row_remap
-            if remap is not None and remap.failed:
-                odd.append(index)
-        if not ports.quick(self, interval, state):
-            return False
-        stretch = None
-        if odd or self.sink.unhealthy or self.context.probe_failed:
-            stretch = Stretch(state.last_ms, ms, state.open_slot, slot, True, True, "NO_DATA")
-            for index in odd:
-                place = places[index]
-                key = f"g{index}"
-                self.nvml, self.kmsg_ok, self.interval = "ok", True, interval
-                gap = self._gpu(key, place, GOOD, "", gpus[index], stretch, item)
-                self._judge_gpu(key, place, stretch, gap, (), ())
-            if self.context.probe_failed:
-                self._put_node(stretch, "", ())
-            first = stretch.first
-            for key in tuple(self.sink.unhealthy):
-                if key[0] == "n" and self.context.probe_failed:
-                    continue
-                if key[0] == "g" and int(key[1:]) in odd:
-                    continue
-                self.sink.put(key, first, HEALTHY)
-            for index in odd:
-                places[index].slot_cause = places[index].cause
-                self._tidy(places[index], slot)
-        state.watermark = item.key
-        state.last_ms = ms
-        state.open_slot = slot
-        state.fit = item.fit
-        state.agents[item.agent] = ms
-        if state.admin:
-            state.admin = [a for a in state.admin if ms - a[1] <= ADMIN_MS]
-        return True
+    def vouched_stretch(self, item: Item, slot: int) -> Stretch:
+        """The stretch before a sample that the one before it vouches for."""
+        state = self.state
+        assert state is not None
+        self.nvml, self.kmsg_ok = "ok", True
+        return Stretch(state.last_ms, item.ms, state.open_slot, slot, True, True, "NO_DATA")
 
     # -- a GPU ----------------------------------------------------------------------------------------------------
 
-    def _gpu(self, key: str, place: Place, kind: int, cause: str, gpu: Gpu | None, stretch: Stretch, item: Item) -> str:
+    def take_gpu(
+        self, key: str, place: Place, kind: int, cause: str, gpu: Gpu | None, stretch: Stretch, item: Item
+    ) -> str:
         """Take one GPU's reading; returns the cause of unknown of the gap before it ('' = vouched)."""
         ms, slot = item.ms, item.ms // SLOT_MS
         was, was_cause = place.kind, place.cause
@@ -336,7 +259,7 @@ class Work:
         assert state is not None
         if stretch.end <= stretch.first:
             return
-        self._put_node(stretch, gaps["n"], lost)
+        self.put_node(stretch, gaps["n"], lost)
         port_runs: list[tuple[PortState, list[Run]]] = []
         troubled = False
         for port in state.ports:
@@ -352,9 +275,9 @@ class Work:
             port_runs.append((port, runs))
         for index, place in enumerate(state.places):
             shares = ports.shares(self, index, place, port_runs) if troubled else ()
-            self._judge_gpu(f"g{index}", place, stretch, gaps[f"g{index}"], shares, lost)
+            self.judge_gpu(f"g{index}", place, stretch, gaps[f"g{index}"], shares, lost)
 
-    def _judge_gpu(
+    def judge_gpu(
         self, key: str, place: Place, stretch: Stretch, gap: str, shares: tuple[Share, ...], lost: tuple[Any, ...]
     ) -> None:
         for run in judge(
@@ -362,7 +285,7 @@ class Work:
         ):
             self.sink.put(key, run.first, run.verdict)
 
-    def _put_node(self, stretch: Stretch, gap: str, lost: tuple[Any, ...]) -> None:
+    def put_node(self, stretch: Stretch, gap: str, lost: tuple[Any, ...]) -> None:
         state = self.state
         assert state is not None
         extra = (*lost, *self._unreachable(stretch, gap))
@@ -442,7 +365,7 @@ class Work:
             if new_slot:
                 subject.slot_cause = subject.cause
             if subject.segments or subject.conditions:
-                self._tidy(subject, state.open_slot)
+                self.tidy(subject, state.open_slot)
         if boot != state.boot_id:
             state.boot_id, state.boot_at = boot, item.batch.boot_at or 0
             state.agents.clear()
@@ -454,9 +377,9 @@ class Work:
         state.agents[item.agent] = item.ms
         if len(state.agents) > 1:
             state.agents = {a: t for a, t in state.agents.items() if item.ms - t <= VOUCH_MS}
-        state.admin = [a for a in state.admin if item.ms - a[1] <= ADMIN_MS]
+        state.admin = [a for a in state.admin if item.ms - a[1] <= cond.ADMIN_MS]
 
-    def _tidy(self, subject: Subject, open_slot: int) -> None:
+    def tidy(self, subject: Subject, open_slot: int) -> None:
         """Forget what no longer touches an open slot."""
         start = open_slot * SLOT_MS
         kept = set()

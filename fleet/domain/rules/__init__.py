@@ -47,18 +47,20 @@ def read_rules(version: str, files: dict[str, str]) -> Rules:
             raise RulesError(f"{name}: {error}") from error
         if set(document) != {"reason"} or not isinstance(document["reason"], list):
             raise RulesError(f"{name}: a rule file holds [[reason]] tables and nothing else")
+        lines = _lines(files[name])
         for entry in document["reason"]:
-            reason = reason_from(name, entry, _line_of(files[name], str(entry.get("code", ""))))
+            reason = reason_from(name, entry, lines.get(str(entry.get("code", "")), 1))
             if reason.code in reasons:
                 raise RulesError(f"{reason.where}: {reason.code} is there twice")
             reasons[reason.code] = reason
     return Rules(version, digest.hexdigest(), reasons)
 
 
-def _line_of(text: str, code: str) -> int:
-    """The line on which a reason's code stands (1 when it cannot be found)."""
-    wanted = f'code = "{code}"'
+def _lines(text: str) -> dict[str, int]:
+    """Code -> the line on which it stands."""
+    start = 'code = "'
+    found: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        if line.strip() == wanted:
-            return number
-    return 1
+        if line.startswith(start):
+            found.setdefault(line[len(start) :].rstrip('" '), number)
+    return found

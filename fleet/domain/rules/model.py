@@ -82,7 +82,7 @@ class Rules:
     shares: tuple[Reason, ...] = field(init=False, repr=False)
     masks: tuple[Reason, ...] = field(init=False, repr=False)
     bad_mask: int = field(init=False, repr=False)
-    share_keys: tuple[str, ...] = field(init=False, repr=False)
+    by_counter: Mapping[str, Reason] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         by_xid: dict[tuple[int, str], Reason] = {}
@@ -106,7 +106,7 @@ class Rules:
         put(self, "shares", shares)
         put(self, "masks", tuple(r for r in shares if r.mask))
         put(self, "bad_mask", sum({r.mask for r in shares}))
-        put(self, "share_keys", tuple(k for r in shares for k in r.counters))
+        put(self, "by_counter", {k: r for r in shares for k in r.counters})
 
     def xid(self, code: int, line: str | None) -> Reason | None:
         """The reason of an Xid; `line` is the severity its line says. None for a code that no rule knows."""

@@ -1,0 +1,247 @@
+"""The quick way of a sample: what was healthy is healthy, what was steadily bad is as bad.
+
+It changes nothing but times, so it gives what the long way would give; a test compares both. A subject is calm when
+nothing but health is known of it; a place is steady when two samples in a row meant the same and its slot's verdict
+was the same, so that a third one like them can only go on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fleet.domain import conditions as cond
+from fleet.domain.facts import Gpu
+from fleet.domain.ports import FLAPS, LEARNED_MS, key_of
+from fleet.domain.slots import SLOT_MS, VOUCH_MS
+from fleet.domain.state import GOOD, LOST, NEVER, Condition, NodeState, Place
+from fleet.domain.verdicts import HEALTHY, Verdict
+
+if TYPE_CHECKING:
+    from fleet.domain.placement import Item
+    from fleet.domain.work import Stretch, Work
+
+ALL_OK = ("ok", "ok", "ok")
+
+
+class Steady(NamedTuple):
+    """What a place's last samples meant, the verdict of its last closed slot, its open slot's segments."""
+
+    meaning: tuple[Any, ...]
+    verdict: Verdict
+    template: tuple[tuple[str, str, int], ...]
+    sure: bool
+
+
+@dataclass(slots=True)
+class Calm:
+    """What the quick way compares samples with; made anew after every long way. `good` False: not to be gone."""
+
+    good: bool = False
+    places: list[tuple[str, str, bool, int, bool]] = field(default_factory=list)
+    ports: list[tuple[str | None, str, tuple[str, ...]]] = field(default_factory=list)
+    until_ms: int = 0  # a port is learned then
+
+
+def calm_of(state: NodeState) -> Calm:
+    """The comparison for this state."""
+    node = state.node
+    if node.kind or node.segments or node.slot_cause or len(state.agents) != 1 or state.sources != ALL_OK:
+        return Calm()
+    until = 1 << 62
+    ports = []
+    for port in state.ports:
+        if port.busy or port.active_ms < 0:
+            return Calm()
+        if not port.expected:
+            until = min(until, port.active_ms + LEARNED_MS)
+        ports.append((None if "/" in port.key else port.key, port.key, port.near))
+    places = [(p.uuid, p.bus, p.has_action, p.ecc, p.busy) for p in state.places]
+    return Calm(True, places, ports, until)
+
+
+def take(work: Work, item: Item, state: NodeState, slot: int) -> bool:
+    """Take the sample the quick way; False when it needs the long one (nothing is changed then)."""
+    calm = work.calm
+    if calm is None:
+        calm = work.calm = calm_of(state)
+    interval, batch, ms = item.interval, item.batch, item.ms
+    last = state.last_ms
+    if (
+        not calm.good
+        or ms - last > VOUCH_MS
+        or (batch.boot_id is not None and batch.boot_id != state.boot_id)
+        or not item.clock_ok
+        or state.reload
+        or item.agent not in state.agents
+        or item.fit[9] != state.segment_number
+        or ms >= calm.until_ms
+        or work.context.assigned
+    ):
+        return False
+    sources = interval.sources
+    if sources is not None and (
+        sources.get("nvml") != "ok" or sources.get("ib", "ok") != "ok" or sources.get("kmsg") != "ok"
+    ):
+        return False
+    if not _ports_calm(calm, interval.ib_ports):
+        return False
+    odd = _odd_places(work, calm, interval.gpus, state)
+    if odd is None:
+        return False
+    probed = work.context.probe_failed
+    if odd or work.sink.unhealthy or probed:
+        _rest(work, item, state, slot, odd)
+    state.watermark = item[:6]
+    state.last_ms = ms
+    state.open_slot = slot
+    state.fit = item.fit
+    state.agents[item.agent] = ms
+    if state.admin:
+        state.admin = [a for a in state.admin if ms - a[1] <= cond.ADMIN_MS]
+    return True
+
+
+def _ports_calm(calm: Calm, listed: Any) -> bool:
+    known = calm.ports
+    if len(listed) != len(known):
+        return False
+    for port, (guid, key, near) in zip(listed, known, strict=True):
+        if port.state != "ACTIVE" or port.guid_hash != guid:
+            return False
+        if guid is None and key_of(port) != key:
+            return False
+        counters = port.counters
+        if counters is not None and counters.get(FLAPS):
+            return False
+        if port.near and port.near != near:
+            return False
+    return True
+
+
+def _odd_places(work: Work, calm: Calm, gpus: Any, state: NodeState) -> list[tuple[int, Gpu | None]] | None:
+    """The places that need a look of their own (with their reading, None = missing); None for the long way."""
+    odd: list[tuple[int, Gpu | None]] = []
+    bad_mask, by_counter = work.rules.bad_mask, work.rules.by_counter
+    at, count = 0, len(gpus)
+    for index, (uuid, bus, has_action, ecc, busy) in enumerate(calm.places):
+        gpu = gpus[at] if at < count else None
+        if gpu is None or gpu.uuid != uuid:
+            place = state.places[index]
+            if place.kind not in (LOST, NEVER) or place.slot_cause or not count:
+                return None
+            odd.append((index, None))
+            continue
+        at += 1
+        if gpu.pci_bus_id != bus:
+            return None
+        action = gpu.recovery_action
+        if busy or action or (action is not None) is not has_action or (gpu.ecc_uncorrected or 0) != ecc:
+            odd.append((index, gpu))
+            continue
+        times = gpu.throttle_time
+        if times is None:
+            if (gpu.throttle_reasons or 0) & bad_mask:
+                odd.append((index, gpu))
+                continue
+        else:
+            for name, spent in times.items():
+                if spent and name in by_counter:
+                    odd.append((index, gpu))
+                    break
+            else:
+                remap = gpu.row_remap
+                if remap is not None and remap.failed:
+                    odd.append((index, gpu))
+            continue
+        remap = gpu.row_remap
+        if remap is not None and remap.failed:
+            odd.append((index, gpu))
+    return odd if at == count else None
+
+
+def _rest(work: Work, item: Item, state: NodeState, slot: int, odd: list[tuple[int, Gpu | None]]) -> None:
+    """Judge the odd places; everything else is healthy from the open slot on."""
+    stretch: Stretch | None = None
+    sink, first = work.sink, state.open_slot
+    odd_keys = set()
+    for index, gpu in odd:
+        place = state.places[index]
+        key = f"g{index}"
+        odd_keys.add(key)
+        meaning = _meaning(work, item, place, gpu)
+        steady = work.steady.get(index)
+        if (
+            steady is not None
+            and steady.sure
+            and meaning == steady.meaning
+            and slot == first + 1
+            and sink.runs[key][1] is steady.verdict
+        ):
+            _go_on(place, steady, item.ms, slot)
+            continue
+        if stretch is None:
+            stretch = work.vouched_stretch(item, slot)
+        kind = GOOD if gpu is not None else place.kind
+        gap = work.take_gpu(key, place, kind, "", gpu, stretch, item)
+        work.judge_gpu(key, place, stretch, gap, (), ())
+        place.slot_cause = place.cause
+        work.tidy(place, slot)
+        _learn(work, index, place, meaning, sink.runs[key][1] if slot == first + 1 else None, slot)
+        calm = work.calm
+        if calm is not None:
+            calm.places[index] = (place.uuid, place.bus, place.has_action, place.ecc, place.busy)
+    if work.context.probe_failed:
+        work.put_node(stretch or work.vouched_stretch(item, slot), "", ())
+    for key in sink.unhealthy - odd_keys if sink.unhealthy else ():
+        if key != "n" or not work.context.probe_failed:
+            sink.put(key, first, HEALTHY)
+
+
+def _meaning(work: Work, item: Item, place: Place, gpu: Gpu | None) -> tuple[Any, ...]:
+    """What of a reading can matter; equal meanings do the same to a steady place."""
+    if gpu is None:
+        return ()
+    return (
+        gpu.recovery_action,
+        cond.losses(work, gpu, item),
+        gpu.throttle_time is None,
+        bool(place.conditions) and cond.powered(gpu),
+        gpu.ecc_uncorrected,
+        gpu.row_remap is not None and bool(gpu.row_remap.failed),
+    )
+
+
+def _go_on(place: Place, steady: Steady, ms: int, slot: int) -> None:
+    place.segments = [(code, kind, slot, slot + 1, weight) for code, kind, weight in steady.template]
+    for condition in place.conditions:
+        if condition.stance == "B":
+            condition.last = ms
+            condition.run_from = slot * SLOT_MS
+
+
+def _lasts(condition: Condition, start: int, never: bool) -> bool:
+    """Whether another sample like the last one changes nothing in it but its times."""
+    if condition.stance == "P":
+        return never and condition.code == "GPU_MISSING"
+    return condition.stance == "B" and condition.confirmed and condition.run_from == start
+
+
+def _learn(work: Work, index: int, place: Place, meaning: tuple[Any, ...], verdict: Verdict | None, slot: int) -> None:
+    """Remember what this sample meant; the second time in a row the place is steady."""
+    start = slot * SLOT_MS
+    never = place.kind == NEVER
+    if (
+        verdict is None
+        or place.slot_cause
+        or any(s[1] not in ("BONP" if never else "BON") or s[2] != slot or s[3] != slot + 1 for s in place.segments)
+        or not all(_lasts(c, start, never) for c in place.conditions)
+    ):
+        work.steady.pop(index, None)
+        return
+    template = tuple((code, kind, weight) for code, kind, _, _, weight in place.segments)
+    before = work.steady.get(index)
+    same = (
+        before is not None and before.meaning == meaning and before.template == template and before.verdict == verdict
+    )
+    work.steady[index] = Steady(meaning, before.verdict if same and before else verdict, template, same)
