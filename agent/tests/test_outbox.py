@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import sqlite3
 
@@ -40,39 +41,54 @@ def _intervals(row):
     return len(msgpack.unpackb(gzip.decompress(row[3]), raw=False)["intervals"])
 
 
+def fat_sample(rng, ts):
+    """A sample that no compression makes small, so that a small cap is soon reached."""
+    ports = [
+        {"device": f"mlx5_{n}", "port": 1, "counters": {f"counter_{c}": rng.getrandbits(62) for c in range(40)}}
+        for n in range(16)
+    ]
+    return {"ts": ts, "gpus": [], "ib_ports": ports, "xids": []}
+
+
+def fill_outbox(outbox, batches, rng):
+    head = {"cluster_id": "c", "node_id": "n", "agent_version": "1"}
+    for number in range(batches):
+        for part in range(4):
+            outbox.add_sample(fat_sample(rng, 60_000 * number + 15_000 * part), head, {})
+        outbox.assemble(60_000 * number)
+        yield number
+
+
 def test_cap_holds_with_the_wal_and_every_eviction_is_told(tmp_path, backend):
-    limit = 300_000
-    backend.down = True
-    rig = Rig(tmp_path, backend.url, limit_bytes=limit)
+    limit = 1_000_000
+    outbox = Outbox(tmp_path / "outbox.sqlite", limit)
     largest = 0
-    for _ in range(30):
-        fill(rig, 4)
-        files = [p for p in tmp_path.iterdir() if p.name.startswith("outbox.sqlite")]
-        largest = max(largest, sum(p.stat().st_size for p in files))
+    for _ in fill_outbox(outbox, 90, random.Random(1)):
+        largest = max(largest, sum(p.stat().st_size for p in tmp_path.iterdir()))
     assert largest <= limit
-    outbox = rig.store.outbox
     counts = outbox.counts()
-    assert counts["dropped"] > 0
+    assert counts["dropped"] > 10
     assert counts["tombstones"] == counts["dropped"]
-    assert counts["dropped"] + counts["batches_queued"] == counts["seq"]
+    assert counts["dropped"] + counts["batches_queued"] == counts["seq"] == 90
     queued = [row[1] for row in outbox.queued()]
-    assert queued == list(range(counts["dropped"] + 1, counts["seq"] + 1))  # the oldest went
-    backend.down = False
+    assert queued == list(range(counts["dropped"] + 1, 91))  # the oldest went
+    outbox.close()
+    rig = Rig(tmp_path, backend.url, limit_bytes=limit)
     rig.drain()
     assert backend.requests[-1][1]["X-Goodput-Dropped-Batches"] == str(counts["dropped"])
     rig.close()
 
 
-def test_a_batch_under_way_is_not_evicted(tmp_path, backend):
-    rig = Rig(tmp_path, backend.url, limit_bytes=300_000)
-    rig.minute()
-    rig.store.assemble(rig.now_ms)
-    outbox = rig.store.outbox
+def test_a_batch_under_way_is_not_evicted(tmp_path):
+    outbox = Outbox(tmp_path / "outbox.sqlite", 1_000_000)
+    filling = fill_outbox(outbox, 80, random.Random(1))
+    next(filling)
     held = outbox.lease(2**62)
-    fill(rig, 60)
+    for _ in filling:
+        pass
     assert outbox.dropped > 0
-    assert held.seq in [row[1] for row in outbox.queued()]
-    rig.close()
+    assert [row[1] for row in outbox.queued()][0] == held.seq == 1
+    outbox.close()
 
 
 def test_seq_goes_on_after_a_restart_without_gaps(tmp_path, backend):
