@@ -125,6 +125,9 @@ EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
 DEFAULT_FROM_EMAIL = env.str("GOODPUT_FROM_EMAIL", "goodput@localhost")
 
 # Cookies: first-party, persistent, Lax, so that an iPhone home-screen app stays signed in.
+# Names of our own: cookies know no port, and another Django on localhost would sign people out.
+SESSION_COOKIE_NAME = "goodput_session"
+CSRF_COOKIE_NAME = "goodput_csrf"
 SESSION_COOKIE_AGE = 30 * 24 * 3600
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = GOODPUT_EXPOSE is Exposure.PUBLIC

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,13 @@ READERS = {"get", "getenv", "pop", "setdefault", "str", "int", "bool", "float", 
 A_NAME = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 
 
-def sources() -> Iterator[tuple[Path, ast.Module]]:
+@cache
+def sources() -> tuple[tuple[Path, ast.Module], ...]:
     """(file, syntax tree) of every module that is shipped."""
+    return tuple(_sources())
+
+
+def _sources() -> Iterator[tuple[Path, ast.Module]]:
     for top in OURS:
         for file in sorted((ROOT / top).rglob("*.py")):
             if "tests" not in file.parts and "migrations" not in file.parts:
@@ -52,6 +58,7 @@ def variables_of(tree: ast.Module) -> Iterator[str]:
             yield from (name for name in named if A_NAME.fullmatch(name))
 
 
+@cache
 def variables() -> dict[str, str]:
     """Variable → the file that reads it, over all parts."""
     found = {name: str(file.relative_to(ROOT)) for file, tree in sources() for name in variables_of(tree)}

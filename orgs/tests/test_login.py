@@ -106,9 +106,9 @@ def test_the_session_is_a_new_one_after_login(owner: Any, client_of: Any) -> Non
     session = client.session
     session["planted"] = "by somebody"
     session.save()
-    client.cookies["sessionid"] = session.session_key
+    client.cookies["goodput_session"] = session.session_key
     try_login(client, owner.email, PASSWORD)
-    assert client.cookies["sessionid"].value != session.session_key
+    assert client.cookies["goodput_session"].value != session.session_key
 
 
 @pytest.mark.parametrize("is_public", [False, True])
@@ -116,8 +116,8 @@ def test_cookies_are_first_party_and_out_of_reach(is_public: bool, owner: Any, c
     settings.SESSION_COOKIE_SECURE = settings.CSRF_COOKIE_SECURE = is_public
     client = client_of(None)
     response = client.get("/login/")
-    csrf = response.cookies["csrftoken"]
-    session = try_login(client, owner.email, PASSWORD).cookies["sessionid"]
+    csrf = response.cookies["goodput_csrf"]
+    session = try_login(client, owner.email, PASSWORD).cookies["goodput_session"]
     for cookie in (csrf, session):
         assert cookie["httponly"] is True
         assert cookie["samesite"] == "Lax"

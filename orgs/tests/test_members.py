@@ -121,4 +121,4 @@ def test_a_local_visitor_gets_no_session(local: Any, client_of: Any) -> None:
     client = client_of(None)
     assert client.get("/")["Location"] == "/o/local/"
     client.get("/o/local/")
-    assert "sessionid" not in client.cookies
+    assert "goodput_session" not in client.cookies

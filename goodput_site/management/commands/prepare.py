@@ -14,8 +14,8 @@ from django.db import connection
 from django.utils import timezone
 
 from fleet.partitions import ensure_partitions
-from goodput_site.exposure import DEFAULT_SECRETS
-from orgs.keys import hash_of
+from orgs.errors import OrgInvalid
+from orgs.keys import hash_of, is_public_knowledge
 from orgs.models import ApiKey, Org
 from orgs.services import SYSTEM, issue_key
 
@@ -59,11 +59,13 @@ class Command(BaseCommand):
         """Keep a working ingest key of the default org in `path`; a word in GOODPUT_AGENT_TOKEN is used as it is."""
         org = Org.objects.get(slug=settings.GOODPUT_DEFAULT_ORG)
         literal = os.environ.get("GOODPUT_AGENT_TOKEN") or None
-        if literal in DEFAULT_SECRETS and not settings.GOODPUT_EXPOSE.is_open:
-            raise CommandError(f"The agent token {literal} is public knowledge. Set GOODPUT_AGENT_TOKEN to another.")
         token = literal or (path.read_text().strip() if path.exists() else "")
-        if not token or not ApiKey.objects.filter(secret_hash=hash_of(token), org=org, revoked_at=None).exists():
-            _, token = issue_key(org, AGENT_KEY_NAME, [ApiKey.Scope.INGEST], actor=SYSTEM, literal=literal)
+        keys = ApiKey.objects.filter(secret_hash=hash_of(token), org=org, revoked_at=None)
+        if not token or is_public_knowledge(token) or not keys.exists():
+            try:
+                _, token = issue_key(org, AGENT_KEY_NAME, [ApiKey.Scope.INGEST], actor=SYSTEM, literal=literal)
+            except OrgInvalid as error:
+                raise CommandError(f"GOODPUT_AGENT_TOKEN can't be used: {error.detail}") from error
         if not path.exists() or path.read_text().strip() != token:
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
