@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     command("run", _run, "Sample every 15 s and upload about once a minute until stopped.")
+    command("simulate", _simulate, "As run, with the simulated source.")
     once = command("once", _once, "Take one sample and send it.")
     once.add_argument("--dry-run", action="store_true", help="print the batch as JSON and send nothing")
     command("status", _status, "Print what the outbox holds, as JSON.")
@@ -87,6 +88,12 @@ def _run(_arguments: argparse.Namespace, settings: config.Settings) -> int:
             page.close()
         lock.close()
     return 0
+
+
+def _simulate(arguments: argparse.Namespace, settings: config.Settings) -> int:
+    from dataclasses import replace
+
+    return _run(arguments, replace(settings, source="sim"))
 
 
 def _once(arguments: argparse.Namespace, settings: config.Settings) -> int:

@@ -15,8 +15,9 @@ from typing import Any, Callable, Optional
 
 from agent.clock import Clock, Instant
 from agent.collect.base import ABSENT, ERROR, LOST, OK, Memory, Reading
+from agent.collect.journal_read import open_kernel_log
 from agent.collect.kmsg_parse import Record, parse_event, parse_record
-from agent.collect.kmsg_read import Lost, Source, SourceAbsent, SourceRefused, drain, open_source
+from agent.collect.kmsg_read import Lost, Source, SourceAbsent, SourceRefused, drain
 from agent.schedule import SLOT_MS
 
 log = logging.getLogger("goodput.kmsg")
@@ -65,7 +66,7 @@ class KmsgCollector:
         path: Path,
         clock: Clock,
         start: bool = True,
-        opener: Callable[[Path], Source] = open_source,
+        opener: Callable[[Path], Source] = open_kernel_log,
         keep_line: Callable[[int, str], None] = lambda at, line: None,
         slices: Callable[[str, int], Optional[int]] = lambda bus_id, instance: None,
     ) -> None:
@@ -167,7 +168,8 @@ class KmsgCollector:
 
     def _note_gap(self, seq: int) -> None:
         """After an overwritten ring, or at the first record after a restart, missing numbers are lost records."""
-        if self._check_gap and self._position is not None:
+        contiguous = getattr(self._source, "contiguous", True)
+        if self._check_gap and contiguous and self._position is not None:
             last = self._position[1]
             lost = seq - last - 1
             if lost > 0:

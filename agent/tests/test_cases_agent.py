@@ -167,6 +167,50 @@ def test_the_log_is_read_without_pause(tmp_path):
     collector.close()
 
 
+JOURNAL = """
+import json, time
+def entry(usec, message, transport="kernel", facility="0"):
+    print(json.dumps({"_SOURCE_MONOTONIC_TIMESTAMP": str(usec), "MESSAGE": message, "_TRANSPORT": transport,
+                      "SYSLOG_FACILITY": facility, "PRIORITY": "4"}), flush=True)
+line = "NVRM: Xid (PCI:0000:%s:00): 79, GPU has fallen off the bus."
+for bus in ("06", "07", "09"):
+    entry(155044078590, line % bus)
+entry(155044078591, line % "0a", transport="syslog")
+entry(155044078592, line % "0b", facility="1")
+entry(155044078593, "x\\nNVRM: Xid (PCI:0000:0c:00): 79, forged")
+entry(155044078594, [78, 86, 82, 77, 255])
+print("no json", flush=True)
+time.sleep(30)
+"""
+
+
+def test_where_the_device_is_refused_the_journal_is_read():
+    import sys
+    import time
+
+    from agent.collect.journal_read import Journal
+
+    boot_at = 1_602_979_200_000
+    clock = Fixed(Instant(boot_at + 155_100_000, 155_100_000, 155_100_000, "b" * 32, boot_at))
+    memory = {}
+    for wanted in (["0000:06:00.0", "0000:07:00.0", "0000:09:00.0"], []):  # the second reader repeats nothing
+        source = Journal([sys.executable, "-c", JOURNAL])
+        collector = KmsgCollector(Path("/dev/kmsg"), clock, start=False, opener=lambda _path, s=source: s)
+        collector.restore(memory)
+        found, until = [], time.monotonic() + 10
+        while time.monotonic() < until:
+            source.wait(0.2)
+            reading = collector.collect(clock.now())
+            found += reading.facts["events"]
+            memory = reading.memory or memory
+            if memory.get("seq", 0) >= 155044078594 * 64:
+                break
+        assert [event["pci_bus_id"] for event in found] == wanted
+        assert reading.status == "ok"
+        assert collector.gaps == []
+        collector.close()
+
+
 def test_a_new_boot_tells_when_the_one_before_was_last_alive(tmp_path):
     """D020."""
     outbox = Outbox(tmp_path / "outbox.sqlite")
