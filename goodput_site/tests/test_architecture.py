@@ -205,6 +205,30 @@ def test_no_app_is_shared_and_an_orgs_at_once() -> None:
     assert set(settings.INSTALLED_APPS) == set(settings.SHARED_APPS) | set(settings.TENANT_APPS)
 
 
+# Who may enter an org: each checks before that it may. Everybody else runs where they were called.
+DOORS = {
+    "orgs.middleware": {"set_tenant"},  # membership, at every request
+    "orgs.tasks": {"tenant_context"},  # a task's org, if it is active
+    "fleet.api": {"set_schema"},  # the org of a key with the scope, or of a member's session
+    "fleet.management.commands.refold": {"tenant_context"},  # whoever may run manage.py
+    "fleet.management.commands.simulate": {"tenant_context"},
+    "benchmarks.*": {"tenant_context"},
+}
+
+
+def test_orgs_are_entered_by_few_doors() -> None:
+    used: dict[str, set[str]] = {}
+    for name, file in modules():
+        for node in ast.walk(tree_of(file)):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func).rpartition(".")[2]
+            is_public = called == "schema_context" and ast.unparse(node.args[0]) == "'public'"
+            if called in ("set_schema", "set_tenant", "tenant_context", "schema_context") and not is_public:
+                used.setdefault("benchmarks.*" if name.startswith("benchmarks.") else name, set()).add(called)
+    assert {name: calls for name, calls in used.items() if not calls <= DOORS.get(name, set())} == {}
+
+
 def tenant_models() -> list[Any]:
     """Every model of an org's schema."""
     labels = {app.label for app in apps.get_app_configs() if app.name in settings.TENANT_APPS}
