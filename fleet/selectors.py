@@ -12,7 +12,6 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-import msgspec
 from django.db import connection
 
 from fleet.attention import Trouble, troubles_of
@@ -25,7 +24,9 @@ from fleet.selectors_hours import (
     Bounds,
     Window,
     add_up,
+    hourly_stretches,
     load_bodies,
+    load_figures,
     load_first_bodies,
     node_stretches,
     node_sums,
@@ -34,7 +35,7 @@ from fleet.selectors_hours import (
     read_hour,
 )
 from fleet.selectors_live import MARKS, WORDS, Gpu, NodeNow, node_now, to_ms
-from fleet.strip_drawing import Strip, draw
+from fleet.strip_drawing import Strip, draw, in_words
 
 NODES_ON_PAGE = 48  # over all clusters; one cluster alone pages by twice as many
 LEAST_PER_CLUSTER = 4
@@ -250,7 +251,9 @@ def get_fleet(
         is_over = wanted.page is not None and len(shown) >= CLUSTERS_ON_PAGE
         (more if is_over else shown).append(replace(block, nodes=()) if is_over else block)
     if strips:
-        drawn = {row.id: row for row in _with_strips([n for b in shown for n in b.nodes], window, wanted.opened)}
+        drawn = {
+            row.id: row for row in _with_strips([n for b in shown for n in b.nodes], period, window, wanted.opened)
+        }
         shown = [replace(block, nodes=tuple(drawn[row.id] for row in block.nodes)) for block in shown]
     troubles = tuple(sorted((t for row in everything for t in row.troubles), key=Trouble.order))
     counts = {word: sum(row.now.count(word) for row in everything) for word in WORDS}
@@ -293,7 +296,7 @@ def _read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster]) -> 
     firsts = load_first_bodies(new) if new else {}
     found = []
     for node_id, name, cluster_id, first_seen_at, last_sample_at, agent_version, dropped, summary in nodes:
-        live = node_now(msgspec.json.decode(summary or "{}"), last_sample_at, now)
+        live = node_now(summary or "{}", last_sample_at, now)
         first_slot = max(window.first_slot, slot_of(to_ms(first_seen_at)))
         if node_id in firsts:
             first_slot = first_hour_slot(new[node_id]) + read_hour(firsts[node_id]).known_from
@@ -318,30 +321,36 @@ def _read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster]) -> 
     return found
 
 
-def _with_strips(nodes: list[NodeRow], window: Window, opened: int | None) -> tuple[NodeRow, ...]:
-    """These nodes with their strips; the opened one with its GPUs' as well."""
-    bodies = load_bodies(window, [row.id for row in nodes])
+def _with_strips(nodes: list[NodeRow], period: Period, window: Window, opened: int | None) -> list[NodeRow]:
+    """These nodes with their strips: a day by the slot, longer periods by the hour. The opened one with its GPUs'."""
+    by_slot = [row.id for row in nodes if period is Period.DAY or row.id == opened]
+    bodies = load_bodies(window, by_slot)
+    figures = load_figures(window, [row.id for row in nodes]) if period is not Period.DAY else {}
     out = []
     for row in nodes:
         rows = bodies.get(row.id, {})
-        strip = draw(node_stretches(rows, row.bounds), window.first_slot, window.now_slot, row.bounds.first_slot)
-        places: tuple[PlaceRow, ...] = ()
-        if row.id == opened:
-            places = tuple(
-                PlaceRow(
-                    gpu,
-                    place_sums(rows, row.bounds, gpu.place),
-                    draw(
-                        place_stretches(rows, row.bounds, gpu.place),
-                        window.first_slot,
-                        window.now_slot,
-                        row.bounds.first_slot,
-                    ),
-                )
-                for gpu in row.now.gpus
-            )
+        if period is Period.DAY:
+            strip = draw(node_stretches(rows, row.bounds), window.first_slot, window.now_slot, row.bounds.first_slot)
+        else:
+            hours = hourly_stretches(figures.get(row.id, {}), row.bounds)
+            strip = draw(hours, window.first_slot, window.now_slot, row.bounds.first_slot)
+            strip = replace(strip, words=f"GPU time {in_words(spent_of(row.sums))}")
+        places = tuple(_place(row, gpu, rows, window) for gpu in row.now.gpus) if row.id == opened else ()
         out.append(replace(row, strip=strip, places=places))
-    return tuple(out)
+    return out
+
+
+def _place(row: NodeRow, gpu: Gpu, rows: dict[int, bytes], window: Window) -> PlaceRow:
+    """One GPU's place of a node over the window."""
+    stretches = place_stretches(rows, row.bounds, gpu.place)
+    strip = draw(stretches, window.first_slot, window.now_slot, row.bounds.first_slot)
+    return PlaceRow(gpu, place_sums(rows, row.bounds, gpu.place), strip)
+
+
+def spent_of(sums: Sums) -> dict[str, int]:
+    """GPU-seconds per word."""
+    spent = {"down": sums.down, "degraded": sums.degraded, "held": sums.held, "unknown": sums.unknown}
+    return {**spent, "available": sums.all - sum(spent.values())}
 
 
 def _order_clusters(clusters: dict[int, Cluster], by_cluster: dict[int, list[NodeRow]]) -> list[Cluster]:

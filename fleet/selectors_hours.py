@@ -91,6 +91,12 @@ select node_id, min(hour), sum(gpus * 3600 - unknown_s)::bigint, sum(nominal_sum
 """
 
 
+_FIGURES = """
+select node_id, hour, gpus, gpus * 3600 - unknown_s, down_s - held_s, degraded_s, held_s
+  from fleet_nodehour where node_id = any(%s) and hour between %s and %s
+"""
+
+
 class NodeHours(NamedTuple):
     """A node's rows of a window, added up: the known GPU-seconds and their weights × seconds; its earliest hour."""
 
@@ -146,6 +152,48 @@ def node_sums(hours: NodeHours | None, bounds: Bounds) -> Sums:
         return gap(counted)
     known = Sums(hours.known, 0, hours.nominal, hours.lower, hours.upper, hours.down, hours.degraded, hours.held)
     return known + gap(max(0, counted - hours.known))
+
+
+# ---- strips of long periods, by the hour ----
+
+
+class HourFigures(NamedTuple):
+    """A node hour's columns: GPU-seconds."""
+
+    gpus: int
+    known: int
+    down: int
+    degraded: int
+    held: int
+
+
+def load_figures(window: Window, node_ids: Sequence[int]) -> dict[int, dict[int, HourFigures]]:
+    """node → hour → figures."""
+    figures: dict[int, dict[int, HourFigures]] = defaultdict(dict)
+    with connection.cursor() as cursor:
+        cursor.execute(_FIGURES, [list(node_ids), window.first_hour, window.last_hour])
+        for node_id, hour, *numbers in cursor.fetchall():
+            figures[node_id][hour] = HourFigures(*numbers)
+    return figures
+
+
+def hourly_stretches(rows: Mapping[int, HourFigures], bounds: Bounds) -> list[Stretch]:
+    """A node's hours within its bounds as one stretch each; `affected` is the share of its GPU time, rounded up."""
+    out: list[Stretch] = []
+    for hour in range(hour_of_slot(bounds.first_slot), hour_of_slot(bounds.end_slot - 1) + 1):
+        base = hour * SLOTS_PER_HOUR
+        first, end = max(bounds.first_slot, base), min(bounds.end_slot, base + SLOTS_PER_HOUR)
+        row = rows.get(hour)
+        if row is None or not row.gpus:
+            out.append(Stretch(first, end, "unknown", bounds.gpus, bounds.gpus, bounds.gpus))
+            continue
+        seconds = (end - first) * SLOT_S
+        gone = max(0, row.gpus * seconds - row.known) // max(1, seconds)
+        spent = {"down": row.down, "degraded": row.degraded, "held": row.held}
+        word = next((word for word in WORDS if spent.get(word)), "unknown" if gone else "available")
+        affected = gone if word == "unknown" else -(-spent.get(word, 0) // max(1, seconds))
+        out.append(Stretch(first, end, word, min(affected, row.gpus), row.gpus, min(gone, row.gpus)))
+    return merge(out)
 
 
 # ---- one node in detail ----

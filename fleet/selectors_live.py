@@ -7,13 +7,17 @@ that has been silent for longer than a late upload explains is unknown now, what
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from fleet.domain.rules import Reason, load_rules
 
+REMEMBERED = 4096  # summaries, about 8 kB each
 SILENT_AFTER_MS = 180_000  # three uploads of a minute each
 WORDS = ("down", "degraded", "unknown", "held", "available")  # worst first
 GLYPHS = {"down": "×", "degraded": "!", "unknown": "?", "held": "H", "available": ""}
@@ -80,7 +84,10 @@ class Gpu:
 
 @dataclass(frozen=True)
 class NodeNow:
-    """A node as its page row shows it: when it was heard, its GPUs, what holds for it."""
+    """A node as its page row shows it: when it was heard, its GPUs, what holds for it.
+
+    `word` is the worst state among its GPUs; a node without any is unknown.
+    """
 
     last_sample_ms: int | None
     is_silent: bool
@@ -92,14 +99,12 @@ class NodeNow:
     driver: str
     broken_sources: tuple[str, ...]
 
-    @property
-    def word(self) -> str:
-        """The worst state among its GPUs; a node without any is unknown."""
-        return min((gpu.word for gpu in self.gpus), key=WORDS.index, default="unknown")
+    word: str
+    counts: Mapping[str, int]
 
     def count(self, word: str) -> int:
         """How many of its GPUs are in this state."""
-        return sum(gpu.word == word for gpu in self.gpus)
+        return self.counts[word]
 
 
 def reason_of(code: str) -> Reason | None:
@@ -129,10 +134,17 @@ def state_word(state: str, nominal: int | None) -> str:
     return "down" if nominal == 0 else "degraded" if nominal < 100 else "available"
 
 
-def node_now(summary: dict[str, Any], last_sample_at: datetime | None, now: datetime) -> NodeNow:
-    """The node's summary as of `now`."""
+def node_now(summary: str, last_sample_at: datetime | None, now: datetime) -> NodeNow:
+    """The node's summary (its JSON text) as of `now`."""
     last_ms = to_ms(last_sample_at) if last_sample_at else None
     is_silent = last_ms is None or to_ms(now) - last_ms > SILENT_AFTER_MS
+    return replace(read_summary(summary, is_silent), last_sample_ms=last_ms)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def read_summary(text: str, is_silent: bool) -> NodeNow:
+    """What a summary says; a pure function of its text, which stays the same while nothing happens to a node."""
+    summary = msgspec.json.decode(text)
     gpus, ports = [], []
     for entry in summary.get("subjects", ()):
         if entry.get("kind") == "gpu":
@@ -141,8 +153,9 @@ def node_now(summary: dict[str, Any], last_sample_at: datetime | None, now: date
             ports.append(_subject(entry, is_silent))
     node = summary.get("node", {})
     sources = summary.get("sources", {})
+    counts = {word: sum(gpu.word == word for gpu in gpus) for word in WORDS}
     return NodeNow(
-        last_sample_ms=last_ms,
+        last_sample_ms=None,
         is_silent=is_silent,
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.place)),
         ports=tuple(ports),
@@ -151,6 +164,8 @@ def node_now(summary: dict[str, Any], last_sample_at: datetime | None, now: date
         model=", ".join(sorted({gpu.model for gpu in gpus if gpu.model})),
         driver=summary.get("driver") or "",
         broken_sources=tuple(sorted(name for name, status in sources.items() if status not in ("ok", "absent"))),
+        word=next((word for word in WORDS if counts[word]), "unknown"),
+        counts=counts,
     )
 
 

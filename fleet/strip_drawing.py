@@ -64,7 +64,7 @@ def draw(stretches: Iterable[Stretch], first_slot: int, end_slot: int, begins_sl
         middle = 2 * HALF - level if word in ORDER[2:] else level
         d = "".join(f"M{left} {middle}h{right - left}" for left, right in _few(spans[word, level]))
         layers.append(Layer(word, d, 2 * level + (2 if level == HALF else 0)))  # a full one hides the ground's edges
-    return Strip(tuple(layers), in_words(spent))
+    return Strip(tuple(layers), in_words({word: slots * SLOT_S for word, slots in spent.items()}))
 
 
 def _lay(spans: list[list[int]], left: int, right: int) -> None:
@@ -87,9 +87,9 @@ def _few(spans: list[list[int]]) -> list[list[int]]:
 
 
 def in_words(spent: dict[str, int]) -> str:
-    """The text alternative: slots per word as times, what is not well first."""
+    """The text alternative: seconds per word as times, what is not well first."""
     parts = [
-        f"{word} {_time(spent[word] * SLOT_S)}"
+        f"{word} {_time(spent[word])}"
         for word in ("down", "degraded", "held", "unknown", "available")
         if spent.get(word)
     ]
