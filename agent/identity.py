@@ -70,10 +70,20 @@ def kept_secret(path: Path, make: Callable[[], bytes]) -> bytes:
 
 
 class Salt:
-    """Hashes ids (serial numbers, GUIDs) with a secret of this installation."""
+    """Hashes ids (serial numbers, GUIDs) with a secret of this machine, or of this installation where it tells none.
+
+    A port's identity is such a hash, so a new installation on the same machine should come to the same salt.
+    """
 
     def __init__(self, directory: Path) -> None:
-        self._salt = kept_secret(directory / "salt", lambda: secrets.token_bytes(32))
+        self._salt = kept_secret(directory / "salt", self._new)
+
+    @staticmethod
+    def _new() -> bytes:
+        identity = _dmi_identity()
+        if identity is None:
+            return secrets.token_bytes(32)
+        return hashlib.sha256(b"goodput salt v1\n" + identity).digest()
 
     def hash(self, kind: str, text: str) -> str:
         """32 hex digits for `text`; equal only on this installation and for this kind."""
@@ -82,15 +92,22 @@ class Salt:
 
 def hardware_id(dmi: Path = _DMI) -> Optional[str]:
     """Hash of the machine's DMI identity, the same after a new installation; None where the machine tells none."""
-    parts = []
-    for key in _DMI_KEYS:
+    identity = _dmi_identity(dmi)
+    return None if identity is None else hashlib.sha256(_HW_SALT + identity).hexdigest()[:32]
+
+
+def _dmi_identity(dmi: Path = _DMI) -> Optional[bytes]:
+    """The first identity that the machine tells; root alone may read it, or systemd hands it over as a credential."""
+    sources = [dmi / key for key in _DMI_KEYS]
+    directory = os.environ.get("CREDENTIALS_DIRECTORY")
+    if directory:
+        sources.insert(0, Path(directory) / "hw-uuid")
+    for source in sources:
         with contextlib.suppress(OSError):
-            value = (dmi / key).read_text().strip()
-            if value.lower() not in _NO_IDENTITY:
-                parts.append(f"{key}={value.lower()}")
-    if not parts:
-        return None
-    return hashlib.sha256(_HW_SALT + "\n".join(parts).encode()).hexdigest()[:32]
+            value = source.read_text().strip().lower()
+            if value not in _NO_IDENTITY:
+                return value.encode()
+    return None
 
 
 class Signer:

@@ -18,6 +18,7 @@ from agent.schedule import next_centre
 log = logging.getLogger("goodput.run")
 
 _LONGEST_WAIT_S = 2.0  # a stepped wall clock, a release request and the watchdog are seen within this
+_LATE_MS = 7_000  # still in the slot whose centre this was
 RELEASE_S = 120.0
 
 
@@ -67,6 +68,8 @@ class Runner:
             now = self._clock.now().ts
             if target - now > 15_000:  # the wall clock was set back
                 target = next_centre(now)
+            if now >= target + _LATE_MS:
+                target = next_centre(now)  # the machine slept: a sample now would stand in another slot
             if now >= target:
                 self._sample_all()
                 target = next_centre(self._clock.now().ts)

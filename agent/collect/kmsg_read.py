@@ -129,7 +129,12 @@ class LineFile:
         poller = select.poll()
         if stat.S_ISFIFO(os.fstat(self._descriptor).st_mode):
             poller.register(self._descriptor, select.POLLIN)
-            return bool(poller.poll(int(timeout_s * 1000)))
+            states = poller.poll(int(timeout_s * 1000))
+            if any(state & select.POLLIN for _descriptor, state in states):
+                return True
+            if not states:
+                return False
+            poller.unregister(self._descriptor)  # no writer: its hang-up would wake us without end
         poller.poll(int(timeout_s * 1000))
         return True
 

@@ -228,6 +228,25 @@ def test_the_boot_id_is_not_the_kernels():
     assert now.status in (clock.SYNCHRONISED, clock.UNSYNCHRONISED, clock.UNKNOWN)
 
 
+def test_the_hardware_id_is_a_hash_of_what_the_machine_tells(tmp_path, monkeypatch):
+    from agent.identity import Salt, hardware_id
+
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    assert hardware_id(tmp_path) is None
+    (tmp_path / "product_serial").write_text("To Be Filled By O.E.M.\n")
+    assert hardware_id(tmp_path) is None
+    (tmp_path / "product_uuid").write_text("4C4C4544-0042-3510-8050-B7C04F503132\n")
+    as_root = hardware_id(tmp_path)
+    assert re.fullmatch("[0-9a-f]{32}", as_root)
+    (tmp_path / "hw-uuid").write_text("4c4c4544-0042-3510-8050-b7c04f503132\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert hardware_id(tmp_path / "none") == as_root  # handed over by systemd to an agent that is not root
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    one, two = Salt(tmp_path / "a"), Salt(tmp_path / "b")
+    assert one.hash("guid", "x") == two.hash("guid", "x") != one.hash("serial", "x")
+
+
 def test_signatures_of_openssl_and_cryptography_are_the_same():
     from agent import ed25519
 
