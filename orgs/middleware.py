@@ -27,6 +27,10 @@ class OrgMiddleware:
             response = self.get_response(request)
             if getattr(response, "streaming", False) and hasattr(request, "org"):
                 raise RuntimeError("A page of an org must not stream: its rows would be read outside the org.")
+            if hasattr(request, "org") and not response.has_header("Cache-Control"):
+                response["Cache-Control"] = (
+                    "private, no-store"  # not for a proxy, nor for whoever goes back after logout
+                )
             return response
         finally:
             connection.set_schema_to_public()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 from django.db import IntegrityError, ProgrammingError, connection, connections, transaction
+from django.test import Client
 from django_tenants.utils import schema_context, tenant_context
 
 from fleet.models import Cluster
+from orgs.services import create_org, delete_org
 from orgs.tests.probe_urls import ask
 
 pytestmark = pytest.mark.django_db
@@ -87,6 +91,72 @@ def test_rows_of_one_org_are_not_there_in_the_other(alpha: Any, beta: Any) -> No
         assert not Cluster.objects.exists()
         assert not Cluster.objects.filter(pk=mine.pk).exists()
         Cluster.objects.create(name="c1")  # no clash of names across orgs
+
+
+def test_the_same_id_in_two_orgs_is_two_things(alpha: Any, beta: Any, key_of: Any) -> None:
+    for org in (alpha, beta):
+        with tenant_context(org):
+            Cluster.objects.create(pk=7, name=f"only-in-{org.slug}")
+    for org, other in ((alpha, beta), (beta, alpha)):
+        client = Client(HTTP_HOST="localhost", HTTP_AUTHORIZATION=f"Bearer {key_of(org)}")
+        text = client.get("/v1/clusters").content.decode()
+        assert f"only-in-{org.slug}" in text
+        assert f"only-in-{other.slug}" not in text
+
+
+def test_a_cached_value_of_one_org_is_not_there_in_the_other(alpha: Any, beta: Any) -> None:
+    with tenant_context(alpha):
+        cache.set("isolation-test", "alpha's", 60)
+    with tenant_context(beta):
+        assert cache.get("isolation-test") is None
+    assert cache.get("isolation-test") is None
+    with tenant_context(alpha):
+        assert cache.get("isolation-test") == "alpha's"
+        cache.delete("isolation-test")
+
+
+def test_deleting_an_org_leaves_the_others_alone(alpha: Any, ada: Any) -> None:
+    doomed = create_org("gamma")
+    for org in (alpha, doomed):
+        with tenant_context(org):
+            Cluster.objects.create(name="c1")
+    delete_org(doomed, actor="test")
+    with tenant_context(alpha):
+        assert Cluster.objects.get().name == "c1"
+    assert ada.memberships.get().org == alpha
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("probe")
+def test_a_crowd_of_requests_with_errors_between_never_crosses(alpha: Any, beta: Any, ada: Any, bo: Any) -> None:
+    """Connections are kept between requests of a thread, as in the web process."""
+
+    def visit(number: int) -> list[str]:
+        org, person = ((alpha, ada), (beta, bo))[number % 2]
+        client = Client(HTTP_HOST="localhost", raise_request_exception=False)
+        client.force_login(person)
+        wrong = []
+        dice = random.Random(number)
+        try:
+            for _ in range(12):
+                what = dice.choice(("where", "where", "boom", "stranger", "public"))
+                if what == "where" and (seen := client.get(f"/o/{org.slug}/where").json()["schema"]) != org.schema_name:
+                    wrong.append(f"{org.slug} saw {seen}")
+                if what == "boom":
+                    client.get(f"/o/{org.slug}/boom")
+                if (
+                    what == "stranger"
+                    and client.get(f"/o/{'beta' if org == alpha else 'alpha'}/where").status_code != 404
+                ):
+                    wrong.append(f"{org.slug} entered the other")
+                if what == "public" and (seen := client.get("/where").json()["schema"]) != "public":
+                    wrong.append(f"public saw {seen}")
+        finally:
+            connections.close_all()
+        return wrong
+
+    with ThreadPoolExecutor(6) as pool:
+        assert [each for wrong in pool.map(visit, range(12)) for each in wrong] == []
 
 
 def test_a_rolled_back_savepoint_does_not_leave_the_org(alpha: Any, beta: Any) -> None:
