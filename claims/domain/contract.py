@@ -1,0 +1,195 @@
+"""A contract as validated data. Names of fields and values are those of the worked examples.
+
+A field that is None is one that the contract does not say; `claims.domain.completeness` decides whether that matters
+(contract.md 9). `claims.domain.contract_load` reads and writes it; nothing here has a default that counts more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+
+NONE = "none"
+
+KINDS = ("tiers", "outage_table", "pro_rata", "multiplier", "repair_time", "weighted", "clock_hour")
+#: Shapes that take each outage whole, once, in the period of its start (contract.md 11).
+PER_OUTAGE = ("outage_table", "repair_time")
+#: Shapes that need the price of an hour.
+HOURLY = ("outage_table", "multiplier", "clock_hour")
+SCOPES = ("gpu", "node", "group", "domain")
+POOLINGS = ("each", "slots")
+COMPARES = (">=", ">")
+MIN_DURATION_TESTS = ("whole", "clipped")
+MINUTE_RULES = ("slots", "clock_minute", "elapsed_floor")
+DENOMINATORS = ("full_month", "existence")
+EXCLUSION_MODES = ("counted_as_up", "removed_from_denominator")
+CLOCK_STARTS = ("measured", "ticket", "acknowledgement")
+CLOCK_ENDS = ("measured", "ticket")
+ALLOWANCES = ("deducted", "threshold")
+STEPS = ("full", "started")
+AUTO_CREDIT_RULES = ("subtract_from_credit", "reduce_base")
+ROUNDINGS = ("floor", "half_up", "half_even", "ceiling")
+LEVELS = ("unit", "claim", "period")
+CAP_SHARES = ("fee", "base", "previous_month_spend")
+MINIMUM_KINDS = ("nothing_up_to", "at_least")
+VERSION_RULES = ("period_start", "incident", "renewal")
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Uptime strictly below `below` percent gives `credit` percent of the fee."""
+
+    below: Decimal
+    credit: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class OutageStep:
+    """An outage shorter than `below_s` seconds (None: any longer one) gives `credit_hours` at the hourly price."""
+
+    below_s: int | None
+    credit_hours: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class ClockHourRule:
+    """An hour with more (`compare`) than `threshold_s` seconds down is not charged."""
+
+    threshold_s: int
+    compare: str
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """The most that is paid: `amount`, or `percent` of what `share_of` names, per `level` (contract.md 14)."""
+
+    level: str
+    amount: Decimal | None = None
+    percent: Decimal | None = None
+    share_of: str = "fee"
+
+
+@dataclass(frozen=True, slots=True)
+class Minimum:
+    """`nothing_up_to` an amount, or a credit that is `at_least` it, per `level` (contract.md 14)."""
+
+    kind: str
+    amount: Decimal
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a percentage is judged by: a GPU, node, group or domain with its members; `min_healthy` of them must be
+    healthy (None: as the contract says). Without members its own subject decides.
+    """
+
+    name: str
+    members: tuple[str, ...] = ()
+    min_healthy: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """The terms that one computation replays. See `docs/sla-arithmetic.md` for each rule."""
+
+    name: str
+    version: str
+    kind: str
+    counts: tuple[str, ...]
+    scope: str
+    units: tuple[Unit, ...] = ()
+    # the period
+    period_kind: str = "calendar_month"
+    zone: str | None = None
+    anchor_day: int | None = None
+    # what counts
+    weights: tuple[int, ...] = (0,)
+    ambiguous_counts: bool | None = None
+    min_healthy: int | None = None
+    pooling: str | None = None
+    # how long
+    min_duration_s: int | None = None
+    min_duration_compare: str | None = None
+    min_duration_test: str | None = None
+    bridging_s: int | None = None
+    minute_rule: str | None = None
+    # what is left out
+    denominator: str | None = None
+    exclusion_mode: str | None = None
+    excludes: tuple[str, ...] = ()
+    maintenance_notice_h: int | None = None
+    clock_start: str | None = None
+    clock_end: str | None = None
+    stop_clock: bool | None = None
+    # the credit
+    tiers: tuple[Tier, ...] = ()
+    commitment: Decimal | None = None
+    allowance: str | None = None
+    multiplier: Decimal | None = None
+    hourly_price: Decimal | None = None
+    outage_table: tuple[OutageStep, ...] = ()
+    limit_s: int | None = None
+    step_s: int | None = None
+    credit_percent_per_step: Decimal | None = None
+    steps: str | None = None
+    clock_hour_rule: ClockHourRule | None = None
+    # money
+    fee_charged: Decimal | None = None
+    currency: str = ""
+    auto_credit_rule: str | None = None
+    cap: Cap | str | None = None
+    minimum: Minimum | str | None = None
+    rounding: str = "floor"
+    decimals: int = 2
+    stacking_group: str = ""
+    minimum_coverage_percent: Decimal | None = None
+    # paper
+    version_rule: str = "period_start"
+    effective_from: str = ""
+    effective_to: str = ""
+    provider: str = ""
+    customer: str = ""
+    source: str = ""
+    claim_deadline: str = ""
+    filing_channel: str = ""
+    filing_subject: str = ""
+    evidence: tuple[str, ...] = field(default=())
+
+    @property
+    def binary(self) -> bool:
+        """Whether slots are up or down; a weighted contract has no minimum duration and no minute rule."""
+        return self.kind != "weighted"
+
+    def required(self, unit: Unit) -> int | None:
+        """How many of the unit's members must be healthy."""
+        return unit.min_healthy if unit.min_healthy is not None else self.min_healthy
+
+    def clock_ends_with_ticket(self) -> bool:
+        """Whether closing the ticket ends the clock; unless said otherwise where the ticket also starts it."""
+        if self.clock_end is None:
+            return self.clock_start != "measured"
+        return self.clock_end == "ticket"
+
+    def tier_credit(self, uptime: Fraction) -> Decimal:
+        """Percent of the fee for this uptime (0..1): the lowest tier that it is strictly below, exactly compared."""
+        credit = Decimal(0)
+        for tier in self.tiers:
+            if uptime * 100 < Fraction(tier.below):
+                credit = tier.credit
+        return credit
+
+
+def pick_version(versions: list[Contract], day: str) -> Contract | None:
+    """The version in force on the day (`2026-10-01`) at which the period starts (contract.md 16); None: none is.
+
+    `effective_from` is inclusive, `effective_to` exclusive; an empty one is open. Of several the latest start wins.
+    """
+    found = [
+        version
+        for version in versions
+        if version.effective_from <= day and (not version.effective_to or day < version.effective_to)
+    ]
+    return max(found, key=lambda version: version.effective_from, default=None)

@@ -1,0 +1,159 @@
+"""What the fold says of a subject's slots, in the words that the contract arithmetic needs.
+
+A `Standing` says how sure a reason is (contract.md 1 to 5). The fold stores codes; the rule set says party, category
+and weight. Subjects are paths: `n1` is a node, `n1/gpu0` a place of it; `parent` drops the last part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from fleet.domain.verdicts import State, Verdict
+
+UNREACHABLE = "unreachable"
+CATEGORIES = ("unreachable", "hardware_failure", "firmware", "network", "degraded")
+#: A possible one of these counts inside the provider's own record of that time (contract.md 3).
+WITNESS_CODES = frozenset({"NODE_UNREACHABLE", "NODE_LOST"})
+
+
+class Standing(StrEnum):
+    """How sure a reason is in a slot."""
+
+    CERTAIN = "certain"
+    EDGE_BAD = "edge_bad"  # an edge slot whose own sample is bad
+    EDGE = "edge"
+    PENDING = "pending"
+    CONTESTED = "contested"
+    HELD = "held"
+    POSSIBLE = "possible"
+
+
+class Reason(NamedTuple):
+    """A reason in a slot: weight 0..100, category and party as in the rule set."""
+
+    code: str
+    weight: int
+    category: str
+    party: str
+    standing: Standing
+
+
+class Facts(NamedTuple):
+    """A slot. `blind`: the subject is unknown; then only a reason that another source saw is certain.
+
+    `nominal` (None exactly when blind), `lower`, `upper`: the fold's weights, 0..100. `cause`: why it is unknown.
+    """
+
+    blind: bool
+    reasons: tuple[Reason, ...]
+    nominal: int | None
+    lower: int
+    upper: int
+    cause: str = ""
+
+
+class FactRun(NamedTuple):
+    """The same facts in the absolute slots `[first_slot, end_slot)`."""
+
+    first_slot: int
+    end_slot: int
+    facts: Facts
+
+
+HEALTHY = Facts(False, (), 100, 100, 100)
+UNKNOWN = Facts(True, (), None, 100, 0)
+
+
+class RuleReason(Protocol):
+    """What is needed of a reason of the rule set (fleet.domain.rules.model.Reason)."""
+
+    @property
+    def weight(self) -> int: ...
+    @property
+    def category(self) -> str: ...
+    @property
+    def party(self) -> str: ...
+
+
+def parent(resource: str) -> str:
+    """The node of a place; '' for a subject that lies in none."""
+    return resource.rpartition("/")[0]
+
+
+def ancestors(resource: str) -> list[str]:
+    """The resource itself, then what it lies in."""
+    out = []
+    while resource:
+        out.append(resource)
+        resource = parent(resource)
+    return out
+
+
+_STANDINGS = {
+    State.EDGE: Standing.EDGE_BAD,
+    State.PENDING: Standing.PENDING,
+    State.CONTESTED: Standing.CONTESTED,
+    State.HELD: Standing.HELD,
+}
+
+
+def facts_of(verdict: Verdict, rules: Mapping[str, RuleReason]) -> Facts:
+    """The facts of a verdict of the fold.
+
+    The fold calls certain what holds in the claims reading, so everything else takes its standing from the verdict's
+    state; beside an observed verdict it is only possible. A certain reason of the category `unreachable` rests on
+    witnesses, not on the silent agent, and stays certain in an unknown slot; no other does (contract.md 1). The rule
+    set gives `unreachable` the weight 100 because it lowers no GPU; for a contract an unreachable node is down: 0.
+    Codes that the rule set does not know are skipped.
+    """
+    blind = verdict.state is State.UNKNOWN
+    reasons: list[Reason] = []
+    for code in verdict.certain:
+        rule = rules.get(code)
+        if rule is not None and rule.category in CATEGORIES and (not blind or rule.category == UNREACHABLE):
+            reasons.append(_reason(code, rule, Standing.CERTAIN))
+    standing = _STANDINGS.get(verdict.state, Standing.POSSIBLE)
+    if standing is Standing.EDGE_BAD and verdict.nominal == 100:
+        standing = Standing.EDGE
+    for code in verdict.possible:
+        rule = rules.get(code)
+        if rule is not None and rule.category in CATEGORIES:
+            # A reachability reason takes no part in the weights, so the state says nothing about it.
+            own = Standing.POSSIBLE if rule.category == UNREACHABLE else standing
+            reasons.append(_reason(code, rule, own))
+    cause = ""
+    if blind:
+        cause = next((c for c in verdict.certain if c in rules and rules[c].category not in CATEGORIES), "")
+    return Facts(blind, tuple(reasons), verdict.nominal, verdict.lower, verdict.upper, cause)
+
+
+def translator(rules: Mapping[str, RuleReason]) -> Callable[[Verdict], Facts]:
+    """`facts_of` for one rule set, each distinct verdict translated once."""
+    known: dict[Verdict, Facts] = {}
+
+    def translate(verdict: Verdict) -> Facts:
+        found = known.get(verdict)
+        if found is None:
+            found = known[verdict] = facts_of(verdict, rules)
+        return found
+
+    return translate
+
+
+def runs_of(verdict_runs: Iterable[tuple[int, int, Verdict]], translate: Callable[[Verdict], Facts]) -> list[FactRun]:
+    """A subject's runs from the fold's, in slot order; equal neighbours are joined."""
+    out: list[FactRun] = []
+    for first, end, verdict in verdict_runs:
+        facts = translate(verdict)
+        if out and out[-1].end_slot == first and out[-1].facts is facts:
+            out[-1] = FactRun(out[-1].first_slot, end, facts)
+        else:
+            out.append(FactRun(first, end, facts))
+    return out
+
+
+def _reason(code: str, rule: RuleReason, standing: Standing) -> Reason:
+    weight = 0 if rule.category == UNREACHABLE else rule.weight
+    return Reason(code, weight, rule.category, rule.party, standing)
