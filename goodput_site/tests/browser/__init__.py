@@ -1,0 +1,1 @@
+"""Tests through a real browser against a real server."""
