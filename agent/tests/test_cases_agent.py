@@ -231,18 +231,18 @@ def test_a_new_boot_tells_when_the_one_before_was_last_alive(tmp_path):
 
 
 def test_backlog_arrives_with_its_own_times(tmp_path, backend):
-    """D022: three hours without network, then everything with the instants at which it was."""
+    """D022: an hour without network, then everything with the instants at which it was."""
     rig = Rig(tmp_path, backend.url, "xid79")
     backend.down = True
-    for _ in range(180):
+    for _ in range(60):
         rig.minute()
     backend.down = False
     rig.store.assemble(rig.now_ms)
     rig.drain()
     intervals = [i for batch in backend.batches.values() for i in batch["intervals"]]
-    assert len({i["ts"] for i in intervals}) == 720
+    assert len({i["ts"] for i in intervals}) == 240
     faults = [e for i in intervals for e in i.get("events", ()) if e.get("code") == 79]
-    assert len(faults) >= 5
+    assert len(faults) >= 2
     assert all(abs(e["at"] - i["ts"]) <= 15_000 for i in intervals for e in i.get("events", ()))
     rig.close()
 

@@ -93,7 +93,7 @@ def test_every_key_that_can_be_sent_is_in_the_contract(tmp_path, backend):
     """`encode` refuses an unlisted key; every key of real and simulated samples is listed."""
     listed = {(table, field.key) for table, field in wire.listed_keys()}
     rig = Rig(tmp_path, backend.url, "ecc_storm")
-    for _ in range(40):
+    for _ in range(15):
         rig.minute()
     rig.store.assemble(rig.now_ms)
     rig.drain()
