@@ -38,10 +38,11 @@ def read(work: Work, item: Item, ib: str, clock: str, stretch: Stretch) -> list[
     if declared is not None:
         for key, _ in declared:
             if not any(p.key == key for p in state.ports):
-                state.ports.append(PortState(key=key, expected=True))
+                state.ports.append(PortState(key=key, expected=True, active_ms=0))
         names = {key for key, _ in declared}
         for port in state.ports:
-            port.expected = port.expected or port.key in names
+            if port.key in names and not port.expected:
+                port.expected, port.active_ms = True, 0
     for key, fact in listed.items():
         active = fact.state == "ACTIVE" and not getattr(fact, "is_vf", False)
         if active and not any(p.key == key for p in state.ports):
@@ -54,7 +55,7 @@ def read(work: Work, item: Item, ib: str, clock: str, stretch: Stretch) -> list[
         gap = _take(work, item, port, listed.get(port.key), cause, stretch)
         out.append((port, f"p:{port.key}", gap))
     if declared is None:
-        state.ports = [p for p in state.ports if p.expected or p.active_ms >= 0]
+        state.ports = [p for p in state.ports if p.expected or p.active_ms > 0]
     return out
 
 
@@ -74,7 +75,6 @@ def _take(work: Work, item: Item, port: PortState, fact: Port | None, cause: str
     else:
         kind, unknown_gap = _judge_port(work, key, port, fact, stretch, ms)
         if fact is not None:
-            port.active_ms = port.active_ms if port.active_ms >= 0 else ms
             if fact.near:
                 port.near = tuple(fact.near)
             flaps = (fact.counters or {}).get(FLAPS, 0)
@@ -100,21 +100,21 @@ def _learn(port: PortState, fact: Port | None, cause: str, stretch: Stretch, ms:
     """Count the time in which an unknown port was ACTIVE; silence and blindness don't count, DOWN starts again."""
     gap = ms - stretch.from_ms
     if cause or (gap > VOUCH_MS and fact is not None and fact.state == "ACTIVE"):
-        if port.active_ms >= 0:
+        if port.active_ms > 0:
             port.active_ms = min(ms, port.active_ms + gap)
         else:
             port.active_ms = ms
     if cause:
         return
     if fact is None or fact.state != "ACTIVE":
-        port.active_ms = -1
+        port.active_ms = 0
         return
-    if port.active_ms < 0:
+    if port.active_ms <= 0:
         port.active_ms = ms
     if fact.near:
         port.near = tuple(fact.near)
     if ms - port.active_ms >= LEARNED_MS:
-        port.expected = True
+        port.expected, port.active_ms = True, 0
 
 
 def _judge_port(

@@ -51,7 +51,7 @@ def calm_of(state: NodeState) -> Calm:
     until = 1 << 62
     ports = []
     for port in state.ports:
-        if port.busy or port.active_ms < 0:
+        if port.busy or (not port.expected and not port.active_ms):
             return Calm()
         if not port.expected:
             until = min(until, port.active_ms + LEARNED_MS)

@@ -1,6 +1,7 @@
 """What a node's fold remembers: only what can change a later verdict, in canonical bytes.
 
-The bytes are UTF-8 JSON of nested arrays in a fixed order, trailing defaults cut off; equal states give equal bytes.
+The bytes are UTF-8 JSON of nested arrays in a fixed order, its identities packed behind it; equal states give equal
+bytes.
 Callers treat a NodeState as opaque and never change it; the fold works on a copy.
 """
 
@@ -9,6 +10,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from fleet.domain.packed import Reader, Writer
+from fleet.domain.slots import SLOT_MS
 
 FORMAT = 1
 
@@ -79,14 +83,15 @@ class Place(Subject):
 
 @dataclass(slots=True)
 class PortState(Subject):
-    """A port by its key. `active_ms`: from when it counts as ACTIVE, -1 when not; `near`: bus ids of its GPUs.
+    """A port by its key. `active_ms`: from when it counts as ACTIVE, 0 when not (or no longer asked); `near`: bus ids
+    of its GPUs.
 
     `last_weight`, `last_code`: what its last read sample said, for the time in which it is unknown.
     """
 
     key: str = ""
     expected: bool = False
-    active_ms: int = -1
+    active_ms: int = 0
     near: tuple[str, ...] = ()
     last_weight: int = 100
     last_code: str = ""
@@ -144,52 +149,72 @@ class NodeState:
         return self.last_ms
 
     def to_bytes(self) -> bytes:
-        """The canonical bytes."""
-        tree = [
+        """The canonical bytes: the JSON's length (3 bytes, big-endian), the JSON, the tail of its identities."""
+        ids = Writer()
+        mark, last = self.watermark, self.last_ms
+        buses = {p.bus: i for i, p in enumerate(self.places) if p.bus}
+        head = [
             FORMAT,
-            self.watermark,
-            self.open_slot,
-            self.last_ms,
-            self.boot_id,
+            last,
+            (mark[0] - last, mark[1], ids.code(mark[2]), *mark[3:]),
+            self.open_slot - last // SLOT_MS,
+            ids.code(self.boot_id),
             self.boot_at,
-            self.fit,
-            sorted(self.agents.items()),
+            (1 if self.fit[0] == self.boot_id else [ids.code(self.fit[0])], *_pack_fit(self.fit, last)),
+            [(1 if a == mark[2] else [ids.code(a)], ms - last) for a, ms in sorted(self.agents.items())],
             int(self.reload),
-            self.sources,
+            0 if self.sources == ("ok", "ok", "ok") else self.sources,
             sorted(self.admin),
             self.segment_number,
             _subject(self.node, ()),
-            [_subject(p, (p.uuid, p.bus, int(p.has_action), p.ecc)) for p in self.places],
+            [_subject(p, (ids.code(p.uuid), p.bus, int(p.has_action), p.ecc)) for p in self.places],
             [
-                _subject(p, (p.key, int(p.expected), p.active_ms, p.near, p.last_weight, p.last_code))
+                _subject(
+                    p,
+                    (
+                        ids.code(p.key),
+                        1 if p.expected else -p.active_ms,
+                        [buses.get(bus, bus) for bus in p.near],
+                        *((p.last_weight, p.last_code) if p.last_code else ()),
+                    ),
+                )
                 for p in self.ports
             ],
         ]
-        return json.dumps(tree, separators=(",", ":"), ensure_ascii=False, check_circular=False).encode()
+        text = json.dumps(head, separators=(",", ":"), ensure_ascii=False, check_circular=False).encode()
+        return len(text).to_bytes(3, "big") + text + ids.tail()
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> NodeState:
         """The state with these bytes. Raises ValueError for another format."""
-        tree = json.loads(raw)
+        end = 3 + int.from_bytes(raw[:3], "big")
+        tree = json.loads(raw[3:end])
         if tree[0] != FORMAT:
             raise ValueError(f"state format {tree[0]} is not {FORMAT}")
-        (_, mark, open_slot, last_ms, boot_id, boot_at, fit, agents, reload, sources, admin, number, node) = tree[:13]
-        return cls(
-            tuple(mark),
-            open_slot,
-            last_ms,
+        ids = Reader(raw[end:])
+        (_, last, mark, slot, boot_code, boot_at, fit, agents, reload, sources, admin, number, node) = tree[:13]
+        watermark = (mark[0] + last, mark[1], ids.text(mark[2]), mark[3], mark[4], mark[5])
+        boot_id = ids.text(boot_code)
+        fit_boot = boot_id if fit[0] == 1 else ids.text(fit[0][0])
+        state = cls(
+            watermark,
+            slot + last // SLOT_MS,
+            last,
             boot_id,
             boot_at,
-            _fit(fit),
-            dict(agents),
+            _fit(fit_boot, fit, last),
+            {watermark[2] if a == 1 else ids.text(a[0]): ms + last for a, ms in agents},
             bool(reload),
-            tuple(sources),
+            tuple(sources or ("ok", "ok", "ok")),
             [(bus, ms) for bus, ms in admin],
             _fill(Subject(), node[0]),
-            [_place(*entry) for entry in tree[13]],
-            [_port(*entry) for entry in tree[14]],
-            number,
+            [_place(common, ids.text(uuid), *rest) for common, uuid, *rest in tree[13]],
+            segment_number=number,
         )
+        for common, key, active, near, *rest in tree[14]:
+            buses = [state.places[bus].bus if isinstance(bus, int) else bus for bus in near]
+            state.ports.append(_port(common, ids.text(key), active, buses, *rest))
+        return state
 
     def copy(self) -> NodeState:
         """An independent copy."""
@@ -258,13 +283,11 @@ def _place(common: list[Any], uuid: str, bus: str, has_action: int, ecc: int) ->
     return _fill(Place(uuid=uuid, bus=bus, has_action=bool(has_action), ecc=ecc), common)
 
 
-def _port(
-    common: list[Any], key: str, expected: int, active_ms: int, near: list[str], weight: int, code: str
-) -> PortState:
+def _port(common: list[Any], key: str, active: int, near: list[str], weight: int = 100, code: str = "") -> PortState:
     port = PortState(
         key=key,
-        expected=bool(expected),
-        active_ms=active_ms,
+        expected=active > 0,
+        active_ms=0 if active > 0 else -active,
         near=tuple(near),
         last_weight=weight,
         last_code=code,
@@ -272,18 +295,37 @@ def _port(
     return _fill(port, common)
 
 
-def _fit(raw: list[Any]) -> Fit:
-    boot, offset, live, syncs, sync, jump, start, last_bt, last_diff, number, before = raw
+def _pack_fit(fit: Fit, last: int) -> tuple[Any, ...]:
+    """The placement in small numbers: instants from the last sample, differences from the offset."""
+    _, offset, live, syncs, sync, jump, start, last_bt, diff, number, before = fit
+    zero = offset if offset is not None else 0
+    return (
+        offset,
+        [d - zero for d in live],
+        [d - zero for d in syncs],
+        (sync[0] - last, sync[0] - sync[1] - zero) if sync else 0,
+        jump or 0,
+        start,
+        last_bt + zero - last,
+        diff - zero,
+        number,
+        before,
+    )
+
+
+def _fit(boot: str, raw: list[Any], last: int) -> Fit:
+    _, offset, live, syncs, sync, jump, start, last_bt, diff, number, before = raw
+    zero = offset if offset is not None else 0
     return (
         boot,
         offset,
-        tuple(live),
-        tuple(syncs),
-        (sync[0], sync[1]) if sync else None,
+        tuple(d + zero for d in live),
+        tuple(d + zero for d in syncs),
+        (sync[0] + last, sync[0] + last - sync[1] - zero) if sync else None,
         (jump[0], jump[1]) if jump else None,
         start,
-        last_bt,
-        last_diff,
+        last_bt - zero + last,
+        diff + zero,
         number,
         before,
     )

@@ -1,22 +1,28 @@
 """The unit of storage: one row per (node, hour) with every subject's strip, the verdict table and the rollups.
 
-Row bytes: `GPH1`, the header's length (4 bytes, big-endian), the header (UTF-8 JSON), the input digest (32 bytes), one
-strip of 240 bytes per subject in the header's order, the closing state. Verdicts and subjects are sorted, so the bytes
-don't depend on the order of insertion. Index 0 of the table is always the slot that no evidence has closed yet.
+Row bytes: `GPH1`, the lengths of header (4 bytes, big-endian) and tail (2 bytes), the header (UTF-8 JSON), the tail of
+its identities (packed.py), the input digest (32 bytes), each different strip once (240 bytes, or 480 where the table
+has more than 256 verdicts; in the order in which the header's subjects first need them), the closing state. Verdicts
+and subjects are sorted, so the bytes don't depend on the order of insertion. Index 0 of the table is always the slot
+that no evidence has closed yet.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Union
 
+from fleet.domain.packed import Reader, Writer
 from fleet.domain.slots import SLOT_S, SLOTS_PER_HOUR, first_slot
 from fleet.domain.verdicts import STATE_RANK, UNKNOWN_PROVISIONAL, State, Verdict
 
 MAGIC = b"GPH1"
-MAX_VERDICTS = 255
+NARROW = 256  # distinct verdicts that one byte a slot can name
+Strip = Union[bytearray, "array[int]"]  # the array's type cannot be subscripted at run time
 _STATES = tuple(State)
 
 
@@ -56,6 +62,7 @@ class HourRow:
         "_index",
         "_strips",
         "_table",
+        "_wide",
         "closed_by",
         "closing_state",
         "final",
@@ -73,7 +80,8 @@ class HourRow:
         self.closing_state = b""
         self._table: list[Verdict] = [UNKNOWN_PROVISIONAL]
         self._index: dict[Verdict, int] = {UNKNOWN_PROVISIONAL: 0}
-        self._strips: dict[str, bytearray] = {}
+        self._strips: dict[str, Strip] = {}
+        self._wide = False  # two bytes a slot: more distinct verdicts than a byte can name
 
     def put(self, subject: str, first: int, end: int, verdict: Verdict) -> None:
         """Give the part of `[first, end)` (absolute slots) that lies in this hour this verdict; later calls win."""
@@ -83,27 +91,32 @@ class HourRow:
             return
         strip = self._strips.get(subject)
         if strip is None:
-            strip = self._strips[subject] = bytearray(SLOTS_PER_HOUR)
+            strip = self._strips[subject] = _blank(SLOTS_PER_HOUR, self._wide)
         index = self._index.get(verdict)
         if index is None:
-            if len(self._table) > MAX_VERDICTS:
-                self._prune()
+            if len(self._table) == NARROW and not self._wide:
+                self._make_room()
+                strip = self._strips[subject]
             index = len(self._table)
-            if index > MAX_VERDICTS:
-                raise OverflowError(f"hour {self.hour} has more than {MAX_VERDICTS} distinct verdicts")
             self._table.append(verdict)
             self._index[verdict] = index
         if b - a == 1:
             strip[a] = index
         else:
-            strip[a:b] = bytes((index,)) * (b - a)
+            for at in range(a, b) if self._wide else ():
+                strip[at] = index
+            if isinstance(strip, bytearray):
+                strip[a:b] = bytes((index,)) * (b - a)
 
     def clear_from(self, slot: int) -> None:
         """Take back what was said of this slot (absolute) and those after it."""
         a = max(0, slot - first_slot(self.hour))
         if a < SLOTS_PER_HOUR:
             for strip in self._strips.values():
-                strip[a:] = bytes(SLOTS_PER_HOUR - a)
+                if isinstance(strip, bytearray):
+                    strip[a:] = bytes(SLOTS_PER_HOUR - a)
+                else:
+                    strip[a:] = array("H", bytes(2 * (SLOTS_PER_HOUR - a)))
 
     def copy_from(self, other: HourRow, slot: int) -> None:
         """Take the other row's verdicts of this slot (absolute) and those after it."""
@@ -118,7 +131,8 @@ class HourRow:
         row.final, row.closed_by = self.final, self.closed_by
         row.input_digest, row.closing_state = self.input_digest, self.closing_state
         row._table, row._index = list(self._table), dict(self._index)
-        row._strips = {subject: bytearray(strip) for subject, strip in self._strips.items()}
+        row._wide = self._wide
+        row._strips = {subject: strip[:] for subject, strip in self._strips.items()}
         return row
 
     def subjects(self) -> list[str]:
@@ -136,7 +150,7 @@ class HourRow:
         """The subject's strip as runs of equal verdicts, absolute slots."""
         strip = self._strips.get(subject)
         if strip is None:
-            strip = bytearray(SLOTS_PER_HOUR)
+            strip = _blank(SLOTS_PER_HOUR, False)
         base, start = first_slot(self.hour), 0
         for i in range(1, SLOTS_PER_HOUR + 1):
             if i == SLOTS_PER_HOUR or strip[i] != strip[start]:
@@ -151,7 +165,7 @@ class HourRow:
         """Every subject's hour in integers."""
         return {subject: self.rollup(subject) for subject in self.subjects()}
 
-    def _numbers(self, strip: bytearray) -> list[int]:
+    def _numbers(self, strip: Strip) -> list[int]:
         """[seconds per state in the order of State, nominal, lower, upper sums, down, degraded]."""
         numbers = [0] * (len(_STATES) + 5)
         left = SLOTS_PER_HOUR
@@ -175,18 +189,20 @@ class HourRow:
                 break
         return numbers
 
-    def _prune(self) -> None:
-        """Drop verdicts that no slot uses any more."""
+    def _make_room(self) -> None:
+        """Drop verdicts that no slot uses any more; where that does not help, take two bytes a slot."""
         used = set().union(*(set(strip) for strip in self._strips.values())) | {0}
-        keep = [i for i in range(len(self._table)) if i in used]
-        self._retable(keep)
+        self._retable([i for i in range(len(self._table)) if i in used])
+        if len(self._table) == NARROW:
+            self._wide = True
+            self._strips = {s: array("H", list(strip)) for s, strip in self._strips.items()}
 
     def _retable(self, keep: list[int]) -> None:
-        move = bytearray(256)
-        for new, old in enumerate(keep):
-            move[old] = new
-        table = bytes(move)
-        self._strips = {s: bytearray(strip.translate(table)) for s, strip in self._strips.items()}
+        """Keep these verdicts in this order; the strips are as narrow as that allows."""
+        move = dict(zip(keep, range(len(keep)), strict=True))
+        self._wide = len(keep) > NARROW
+        kind: Callable[[Iterable[int]], Strip] = _wide_strip if self._wide else bytearray
+        self._strips = {s: kind(move.get(i, 0) for i in strip) for s, strip in self._strips.items()}
         self._table = [self._table[i] for i in keep]
         self._index = {v: i for i, v in enumerate(self._table)}
 
@@ -198,14 +214,17 @@ class HourRow:
         if keep != list(range(len(self._table))) or len(subjects) != len(self._strips):
             self._strips = {s: self._strips[s] for s in subjects}
             self._retable(keep)
-        rollups: dict[bytes, list[int]] = {}
-        numbers = []
+        places: dict[bytes, int] = {}
+        numbers: list[list[int]] = []
+        which = []
         for subject in subjects:
-            strip = bytes(self._strips[subject])
-            found = rollups.get(strip)
-            if found is None:
-                found = rollups[strip] = self._numbers(self._strips[subject])
-            numbers.append(found)
+            strip = _raw(self._strips[subject])
+            place = places.get(strip)
+            if place is None:
+                place = places[strip] = len(numbers)
+                numbers.append(self._numbers(self._strips[subject]))
+            which.append(place)
+        ids = Writer()
         header = json.dumps(
             [
                 self.hour,
@@ -213,24 +232,26 @@ class HourRow:
                 int(self.final),
                 self.closed_by,
                 self._table[1:],
-                subjects,
+                [[ids.code(s[2:])] if s[:2] == "p:" else s for s in subjects],
                 numbers,
+                which,
             ],
             separators=(",", ":"),
             ensure_ascii=False,
             check_circular=False,
         ).encode()
-        strips = b"".join(self._strips[s] for s in subjects)
-        return b"".join((MAGIC, len(header).to_bytes(4, "big"), header, self.input_digest, strips, self.closing_state))
+        strips = b"".join(places)
+        tail = ids.tail()
+        size = len(header).to_bytes(4, "big") + len(tail).to_bytes(2, "big")
+        return b"".join((MAGIC, size, header, tail, self.input_digest, strips, self.closing_state))
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> HourRow:
         """The row with these bytes. Raises ValueError for bytes that are no row."""
         if raw[:4] != MAGIC:
             raise ValueError("not a node hour")
-        length = int.from_bytes(raw[4:8], "big")
-        at = 8 + length
-        hour, version, final, closed_by, table, subjects, _ = json.loads(raw[8:at])
+        header, subjects, at = _header(raw)
+        hour, version, final, closed_by, table = header[:5]
         row = cls(hour, version)
         row.final, row.closed_by = bool(final), closed_by
         row.input_digest = raw[at : at + 32]
@@ -239,11 +260,38 @@ class HourRow:
             verdict = Verdict(State(state), nominal, lower, upper, tuple(certain), tuple(possible))
             row._index[verdict] = len(row._table)
             row._table.append(verdict)
-        for subject in subjects:
-            row._strips[subject] = bytearray(raw[at : at + SLOTS_PER_HOUR])
-            at += SLOTS_PER_HOUR
-        row.closing_state = raw[at:]
+        row._wide = len(row._table) > NARROW
+        size = SLOTS_PER_HOUR * 2 if row._wide else SLOTS_PER_HOUR
+        for subject, place in zip(subjects, header[7], strict=True):
+            part = raw[at + place * size : at + (place + 1) * size]
+            row._strips[subject] = _read_wide(part) if row._wide else bytearray(part)
+        row.closing_state = raw[at + len(header[6]) * size :]
         return row
+
+
+def _blank(slots: int, wide: bool) -> Strip:
+    return array("H", bytes(2 * slots)) if wide else bytearray(slots)
+
+
+def _wide_strip(indexes: Iterable[int]) -> Strip:
+    return array("H", indexes)
+
+
+def _raw(strip: Strip) -> bytes:
+    """The strip's bytes; two bytes a slot are little-endian."""
+    if isinstance(strip, bytearray):
+        return bytes(strip)
+    if sys.byteorder == "big":
+        strip = strip[:]
+        strip.byteswap()
+    return strip.tobytes()
+
+
+def _read_wide(raw: bytes) -> Strip:
+    strip = array("H", raw)
+    if sys.byteorder == "big":
+        strip.byteswap()
+    return strip
 
 
 STATE_ORDER = {state: i for i, state in enumerate(_STATES)}
@@ -262,9 +310,18 @@ def _rollup(numbers: list[int]) -> Rollup:
 
 def read_rollups(raw: bytes) -> dict[str, Rollup]:
     """The rollups of a row's bytes, without its strips."""
-    length = int.from_bytes(raw[4:8], "big")
-    header = json.loads(raw[8 : 8 + length])
-    return {subject: _rollup(numbers) for subject, numbers in zip(header[5], header[6], strict=True)}
+    header, subjects, _ = _header(raw)
+    different = [_rollup(numbers) for numbers in header[6]]
+    return {subject: different[i] for subject, i in zip(subjects, header[7], strict=True)}
+
+
+def _header(raw: bytes) -> tuple[list[Any], list[str], int]:
+    """(header, subjects, where the input digest begins)."""
+    end = 10 + int.from_bytes(raw[4:8], "big")
+    header = json.loads(raw[10:end])
+    at = end + int.from_bytes(raw[8:10], "big")
+    ids = Reader(raw[end:at])
+    return header, [s if isinstance(s, str) else f"p:{ids.text(s[0])}" for s in header[5]], at
 
 
 def _sort_key(verdict: Verdict) -> tuple[int, int, int, int, tuple[str, ...], tuple[str, ...]]:

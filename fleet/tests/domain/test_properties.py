@@ -8,7 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fleet.domain import quick
+from fleet.domain.fold import fold_all, hold
+from fleet.domain.node_hours import rows_needed, silence_rows
+from fleet.domain.placement import place
 from fleet.domain.rules import load_rules
+from fleet.domain.state import NO_FIT, NodeState
 from fleet.domain.strips import HourRow, read_rollups
 from fleet.domain.verdicts import State
 from fleet.tests.domain import histories
@@ -121,17 +126,54 @@ def test_jitter_drift_and_one_missed_sample_in_a_hundred_leave_no_false_unknown(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_do_not_depend_on_how_often_silence_was_written(seed: int) -> None:
-    from fleet.domain.node_hours import rows_needed, silence_rows
-    from fleet.domain.state import NodeState
-
     history = histories.make(seed + 70)
     wanted = in_order(history)
     node = Node(history.context)
     for batch in history.batches:
+        if node.state is not None:
+            state = NodeState.from_bytes(node.state)
+            rows = {h: HourRow.from_bytes(node.rows[h]) for h in rows_needed(state) if h in node.rows}
+            silent = silence_rows(state, rows, state.last_ms + 200_000, node.rules, node.context)
+            node._store(silent, None)
         node.deliver([batch])
-        state = NodeState.from_bytes(node.state or b"")
-        rows = {h: HourRow.from_bytes(node.rows[h]) for h in rows_needed(state) if h in node.rows}
-        node._store(silence_rows(state, rows, state.last_ms + 200_000, node.rules, node.context), None)
     node.settle()
     for hour in wanted.rows:
         assert node.rows[hour] == wanted.rows[hour]
+
+
+@FEW
+@given(SEEDS)
+def test_the_quick_way_says_what_the_long_way_says(seed: int) -> None:
+    history = histories.make(seed)
+    quick_one = in_order(history)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quick, "take", lambda *_: False)
+        long_one = in_order(history)
+    assert quick_one.rows == long_one.rows
+    assert quick_one.state == long_one.state
+    assert quick_one.events == long_one.events
+
+
+@FEW
+@given(SEEDS, st.integers(min_value=2, max_value=900))
+def test_holding_a_sample_is_repeating_it_slot_by_slot(seed: int, slots: int) -> None:
+    history = histories.make(seed, slots=40)
+    rules = load_rules()
+    items = place(history.batches, NO_FIT).items
+    rng = Random(seed)
+    state, _, _ = fold_all(None, items, rules, history.context)
+    assert state is not None
+    samples = [i for i in items if i.event is None and i.batch.boot_id == state.boot_id and i.clock_ok]
+    if not samples:
+        return
+    start = (state.open_slot + rng.choice([1, 2, 9])) * 15_000 + 7_500
+    item = samples[-1]._replace(ms=max(start, state.watermark_ms + 1), fit=state.fit, position=0, seq=10**6)
+    until = item.ms + slots * 15_000
+    held = hold(state, item, until, rules, history.context)
+    each = [item._replace(ms=ms, position=i) for i, ms in enumerate(range(item.ms, until, 15_000))]
+    plain = fold_all(state, each, rules, history.context)
+    assert held[0] is not None
+    assert plain[0] is not None
+    assert held[0].to_bytes() == plain[0].to_bytes()
+    assert sorted(held[1]) == sorted(plain[1])
+    assert held[2] == plain[2]
