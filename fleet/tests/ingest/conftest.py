@@ -43,3 +43,6 @@ def server(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder: Path = tmp_path_factory.mktemp("web")
     with Server(folder / "web.log", DATABASE_URL=database_url, GOODPUT_EXPOSE="lan") as running:
         yield running
+    log = running.log.read_text()
+    assert "Traceback" not in log, log
+    assert "Internal Server Error" not in log, log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent import wire
 
+EXAMPLES = int(os.environ.get("GOODPUT_FUZZ_EXAMPLES", "80"))  # of each property
 TEXT = st.text(
     st.characters(categories=["L", "N", "P", "S"], codec="utf-8", exclude_characters="\ufffd"), max_size=12
 ).filter(str.isprintable)
@@ -26,7 +28,7 @@ _SCALARS: dict[str, Any] = {
 
 def values(field: wire.Field) -> Any:
     """What one field may hold; short arrays, so that a batch stays small."""
-    few = min(field.most, 3)
+    few = min(field.most, 2)
     if field.type == "map":
         return maps(field.of)
     if field.type == "array":

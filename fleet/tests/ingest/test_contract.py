@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agent import wire
 from fleet import decode
 from fleet.errors import BatchRejected
-from fleet.tests.ingest.strategies import batches
+from fleet.tests.ingest.strategies import EXAMPLES, batches
 from fleet.tests.ingest.test_values import of, of_type, refusal
 from fleet.tests.ingest.uploads import holding, packed_raw
 
@@ -93,7 +93,7 @@ def equal(sent: dict[str, Any], got: Any, table: str) -> None:
             assert field.type == "strs" or type(found) is type(value)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(batches())
 def test_what_the_agent_encodes_is_what_the_server_reads(value: dict[str, Any]) -> None:
     raw = wire.encode(value)
@@ -101,7 +101,7 @@ def test_what_the_agent_encodes_is_what_the_server_reads(value: dict[str, Any]) 
     equal(value, decode.decode_trusted(raw), "BATCH")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(batches())
 def test_an_agents_own_bytes_take_the_short_cut(value: dict[str, Any]) -> None:
     """Else every batch would cost the slow second look: empty arrays and absent ones must encode differently.
@@ -117,7 +117,7 @@ def test_an_agents_own_bytes_take_the_short_cut(value: dict[str, Any]) -> None:
     assert decode._encoder.encode(decode._decoder.decode(raw)) == raw
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(batches(), st.randoms(use_true_random=False))
 def test_any_order_of_keys_reads_the_same(value: dict[str, Any], random: Any) -> None:
     def shuffled(item: Any) -> Any:

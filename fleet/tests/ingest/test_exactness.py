@@ -13,12 +13,12 @@ from agent import wire
 from fleet import decode
 from fleet.errors import BatchRejected
 from fleet.msgpack_scan import scan
-from fleet.tests.ingest.strategies import as_pairs, batches, maps_in, mutate, pack_pairs
+from fleet.tests.ingest.strategies import EXAMPLES, as_pairs, batches, maps_in, mutate, pack_pairs
 
 RANDOM = st.randoms(use_true_random=False)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(batches(), RANDOM, st.booleans(), st.integers(0, 3))
 def test_a_key_doubled_anywhere_is_refused(value: dict[str, Any], random: Any, same_value: bool, where: int) -> None:
     """In any map of any batch, with the same value or another, beside its twin or far from it."""
@@ -32,7 +32,7 @@ def test_a_key_doubled_anywhere_is_refused(value: dict[str, Any], random: Any, s
     assert (refused.value.status, refused.value.code) == (400, "duplicate_key")
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(batches(), RANDOM)
 def test_bytes_that_pass_the_short_cut_pass_the_second_look(value: dict[str, Any], random: Any) -> None:
     """Mutated bytes that are accepted without the scan would have been accepted by it as well."""
@@ -44,7 +44,7 @@ def test_bytes_that_pass_the_short_cut_pass_the_second_look(value: dict[str, Any
     scan(raw, wire.MAX_NESTING)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(batches(), RANDOM)
 def test_accepted_bytes_mean_the_same_to_another_reader(value: dict[str, Any], random: Any) -> None:
     """A second implementation of MessagePack, told to refuse duplicates, reads every accepted body too."""

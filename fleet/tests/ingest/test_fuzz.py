@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from typing import Any
 
 import pytest
@@ -11,11 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent import wire
-from fleet.tests.ingest.strategies import HOSTILE, as_pairs, batches, maps_in, mutate, pack_pairs
+from fleet.tests.ingest.strategies import EXAMPLES, HOSTILE, as_pairs, batches, maps_in, mutate, pack_pairs
 from fleet.tests.ingest.uploads import Answer, count, post, post_raw
 
 pytestmark = pytest.mark.django_db
-EXAMPLES = int(os.environ.get("GOODPUT_FUZZ_EXAMPLES", "100"))
 FUZZ = settings(
     max_examples=EXAMPLES,
     deadline=None,

@@ -60,6 +60,14 @@ def test_i30_only_the_scope_ingest_sends(scopes: list[str], status: int, alpha: 
     assert count(alpha) == (status == 202)
 
 
+def test_i30_a_key_that_only_sends_reads_nothing(alpha: Any, key_of: Any) -> None:
+    from django.test import Client
+
+    for scopes, status in ((["ingest"], 403), (["read"], 200)):
+        answer = Client().get("/v1/fleet", HTTP_AUTHORIZATION=f"Bearer {key_of(alpha, *scopes)}", HTTP_HOST="localhost")
+        assert answer.status_code == status
+
+
 def test_i31_a_revoked_expired_or_suspended_key_sends_nothing(alpha: Any, key_of: Any) -> None:
     tokens = {name: key_of(alpha, "ingest") for name in ("revoked", "expired", "suspended")}
     keys = dict(zip(tokens, ApiKey.objects.order_by("pk"), strict=True))

@@ -135,18 +135,17 @@ DYING = "fleet.tests.ingest.dying:application"
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("moment", ["before-commit", "after-commit"])
 def test_i39_a_server_that_dies_before_it_answers_loses_and_doubles_nothing(
-    moment: str, alpha: Any, token: str, database_url: str, tmp_path: Path
+    moment: str, alpha: Any, token: str, database_url: str, server: Server, tmp_path: Path
 ) -> None:
-    """SIGKILL at the moment; the agent has no answer and sends again."""
+    """SIGKILL at the moment; the agent has no answer and sends again, to the server that took over."""
     body, sha256 = packed(agent_id="a", seq=1)
-    server = Server(tmp_path / "web.log", DYING, DATABASE_URL=database_url, GOODPUT_EXPOSE="lan")
-    with server, server.connect() as agent:
+    dying = Server(tmp_path / "web.log", DYING, DATABASE_URL=database_url, GOODPUT_EXPOSE="lan")
+    with dying, dying.connect() as agent:
         agent.sendall(request(body, token, X_Die=moment))
         with suppress(ConnectionResetError):
             assert agent.recv(65536) == b"", "no part of an answer"
     assert count(alpha) == (moment == "after-commit")
-    with server:
-        first, second = (server.talk(request(body, token))[0] for _ in range(2))
+    first, second = (server.talk(request(body, token))[0] for _ in range(2))
     assert first.status == 202
     assert first.json()["duplicate"] is (moment == "after-commit")
     assert second.json() == {**first.json(), "duplicate": True}

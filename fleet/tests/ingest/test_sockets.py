@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psutil
 import pytest
 
 from agent import wire
 from fleet.tests.bodies import packed
 from fleet.tests.ingest.server import Server, answers, request
-from fleet.tests.ingest.uploads import count
+from fleet.tests.ingest.uploads import bomb, count
 from orgs.models import ApiKey
 from orgs.services import revoke_key
 
@@ -104,6 +106,18 @@ def test_i24_a_lying_length_gets_its_own_bytes_and_no_more(server: Server, alpha
         agent.shutdown(socket.SHUT_WR)  # too great: the rest never comes
         assert answers(agent)[0].code == "cut_short"
     assert count(alpha) == 0
+
+
+def test_i01_forty_bombs_on_four_threads_leave_the_server_small(server: Server, token: str) -> None:
+    """Forty GiB when unpacked; a thread may hold 8 MiB of it, twice while they are joined."""
+    assert server.process is not None
+    (worker,) = psutil.Process(server.process.pid).children()
+    assert server.talk(request(packed()[0], token))[0].status == 202
+    before = worker.memory_info().rss
+    data = request(bomb(), token)
+    with ThreadPoolExecutor(8) as pool:
+        assert {found[0].code for found in pool.map(server.talk, [data] * 40)} == {"too_large"}
+    assert (worker.memory_info().rss - before) / 2**20 < 120
 
 
 def test_i25_bodies_that_trickle_in_without_a_key_hold_up_nobody(server: Server, token: str) -> None:
