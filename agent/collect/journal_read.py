@@ -17,6 +17,7 @@ from typing import Any, Optional, Sequence
 from agent.collect.kmsg_read import Source, SourceRefused, open_source
 
 COMMAND = ("journalctl", "--dmesg", "--boot", "--follow", "--no-tail", "--output=json", "--no-pager", "--quiet")
+SYSTEM_PATH = "/usr/bin:/bin"  # never a program that happens to lie in $PATH
 LINE_MOST = 1 << 20
 SAME_MICROSECOND = 64  # entries of one microsecond that can be told apart
 
@@ -103,6 +104,7 @@ def open_kernel_log(path: Path) -> Source:
     try:
         return open_source(path)
     except SourceRefused:
-        if shutil.which(COMMAND[0]) is None:
+        program = shutil.which(COMMAND[0], path=SYSTEM_PATH)
+        if program is None:
             raise
-        return Journal()
+        return Journal((program, *COMMAND[1:]))

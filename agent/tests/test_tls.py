@@ -1,0 +1,99 @@
+"""Certificates are always verified: a batch waits rather than go to someone who only claims to be the server."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import ssl
+import threading
+
+import pytest
+
+from agent.tests.backend import Backend
+from agent.tests.rig import Rig
+from agent.transport import Transport, TransportError, parse_endpoint
+
+x509 = pytest.importorskip("cryptography.x509")
+
+
+def certificate(directory, name, address="127.0.0.1", days=30, issuer=None):
+    """(certificate file, key file, (certificate, key)) of a server, self-signed or signed by `issuer`."""
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer[0].subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=60))
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+    )
+    if issuer:
+        names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+        builder = builder.add_extension(names, critical=False)
+    made = builder.sign(issuer[1] if issuer else key, hashes.SHA256())
+    files = directory / f"{name}.pem", directory / f"{name}.key"
+    files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    files[1].write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return files[0], files[1], (made, key)
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Starts a backend behind TLS with a given certificate; its URL is https."""
+    servers = []
+
+    def start(cert, key):
+        backend = Backend()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(cert, key)
+        backend.server.socket = context.wrap_socket(backend.server.socket, server_side=True)
+        backend.url = backend.url.replace("http://", "https://")
+        servers.append(backend)
+        return backend
+
+    yield start
+    for backend in servers:
+        threading.Thread(target=backend.close, daemon=True).start()
+
+
+def test_a_certificate_of_a_trusted_authority_is_taken(tmp_path, serve, monkeypatch):
+    authority_file, _, authority = certificate(tmp_path, "authority")
+    backend = serve(*certificate(tmp_path, "server", issuer=authority)[:2])
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority_file))
+    rig = Rig(tmp_path / "s", backend.url)
+    rig.sample()
+    rig.drain()
+    assert len(backend.batches) == 1
+    rig.close()
+
+
+@pytest.mark.parametrize("wrong", ["unknown authority", "self-signed", "other host", "expired"])
+def test_any_other_certificate_keeps_the_batch_and_the_key(tmp_path, serve, monkeypatch, wrong):
+    authority_file, _, authority = certificate(tmp_path, "authority")
+    stranger = certificate(tmp_path, "stranger")[2]
+    pair = {
+        "unknown authority": lambda: certificate(tmp_path, "server", issuer=stranger),
+        "self-signed": lambda: certificate(tmp_path, "server"),
+        "other host": lambda: certificate(tmp_path, "server", address="127.0.0.9", issuer=authority),
+        "expired": lambda: certificate(tmp_path, "server", days=-1, issuer=authority),
+    }[wrong]()
+    backend = serve(*pair[:2])
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority_file))
+    rig = Rig(tmp_path / "s", backend.url, token=lambda: "secret")
+    rig.sample()
+    assert rig.sender.step() > 0
+    assert rig.store.outbox.queued_count() == 1
+    assert backend.requests == []
+    transport = Transport(parse_endpoint(backend.url))
+    with pytest.raises(TransportError, match="certificate"):
+        transport.post(b"", {})
+    rig.close()
