@@ -34,7 +34,7 @@ class Part:
     command: Sequence[str]
     needs: tuple[str, ...] = ()
     is_ready: Callable[[], bool] = lambda: True
-    ready_words: str = ""  # that it logs when it is
+    ready_words: str = ""  # or that it prints when it has loaded its code and settings
     before_start: Callable[[], object] = lambda: None
     env: Mapping[str, str] | None = None  # instead of the one that all parts share
     stop_signal: signal.Signals = signal.SIGTERM

@@ -138,8 +138,8 @@ def _parts(var: Var, expose: str, port: int, source: str) -> list[Part]:
             is_ready=lambda: http_status(port, "/healthz") == 200,
             before_start=lambda: require_free_port(HOSTS[expose], port),
         ),
-        Part("worker", worker, needs=("prepare", "pg", "valkey"), ready_words=" ready."),
-        Part("beat", beat, needs=("prepare", "valkey"), ready_words="beat: Starting"),
+        Part("worker", worker, needs=("prepare", "pg", "valkey"), ready_words="[tasks]"),
+        Part("beat", beat, needs=("prepare", "valkey"), ready_words="Configuration ->"),
     ]
     return parts if source == "none" else [*parts, Part("agent", agent, needs=("web",))]
 

@@ -1,4 +1,4 @@
-"""An installation with the real launcher, databases, granian and Celery around a stand-in for the application."""
+"""An installation with the real launcher, databases and web server around a stand-in for the application."""
 
 import contextlib
 import json
@@ -34,11 +34,12 @@ def application(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [b"ok"]
 """,
-    "goodput_site/celery.py": """
-import os
-from celery import Celery
-app = Celery("stand-in", broker=os.environ["REDIS_URL"])
-app.conf.broker_connection_retry_on_startup = True
+    "celery/__init__.py": "",
+    "celery/__main__.py": """
+import sys, time
+print("[tasks] Configuration -> ", sys.argv, flush=True)
+while True:
+    time.sleep(1)
 """,
     "agent/__init__.py": "",
     "agent/__main__.py": """
@@ -130,7 +131,7 @@ class Installation:
                 continue
         return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
 
-    def end(self) -> None:
+    def close(self) -> None:
         while left := self.processes():
             for process in left:
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -149,14 +150,13 @@ def eventually(check: Callable[[], object], why: Callable[[], str] = str, second
 
 @pytest.fixture
 def installation() -> Iterator[Installation]:
-    made = Installation("one")
-    yield made
-    made.end()
+    """One that the test starts."""
+    with contextlib.closing(Installation("one")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Installation]:
     """One that runs through all tests of a module."""
-    made = Installation("all").up()
-    yield made
-    made.end()
+    with contextlib.closing(Installation("all")) as made:
+        yield made.up()

@@ -1,5 +1,6 @@
 """The product itself under the launcher: data flows within a minute, and no kill loses a receipted batch."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -21,9 +22,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def product() -> Iterator[Installation]:
-    made = Installation("product", real=True).up()
-    yield made
-    made.end()
+    with contextlib.closing(Installation("product", real=True)) as made:
+        yield made.up()
 
 
 def test_simulated_node_is_in_the_fleet_within_a_minute(product: Installation) -> None:
