@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from claims.domain.clock_hours import hours_over
 from claims.domain.contract import Cap, Contract, Minimum
 from claims.domain.money import fraction_of, rounded
 from claims.domain.outages import Outage
@@ -22,8 +21,8 @@ class Basis:
     """What a credit of one unit is computed from.
 
     `denominator`, `charged`: slots of the percentage and slots over which the fee is spread (entitled, exclusions not
-    taken off). `lost`: counted down slots, for a weighted contract the lost slots as a fraction. `automatic`: what
-    the provider credited by itself.
+    taken off). `lost`: counted down slots, for a weighted contract the lost slots as a fraction. `free_hours`: clock
+    hours that the clock-hour rule makes free. `automatic`: what the provider credited by itself.
     """
 
     fee: Decimal
@@ -31,6 +30,7 @@ class Basis:
     charged: int
     lost: Fraction
     outages: Sequence[Outage]
+    free_hours: int
     automatic: Decimal
     previous_month_spend: Decimal | None = None
 
@@ -112,9 +112,7 @@ def _shape(contract: Contract, basis: Basis, base: Fraction) -> _Shape:
         price = fraction_of(contract.hourly_price)
         return None, credit_hours * price, (("credit_hours", credit_hours),)
     if contract.kind == "clock_hour":
-        assert contract.clock_hour_rule is not None
-        spans = [span for one in basis.outages for span in one.counted]
-        free = Fraction(len(hours_over(contract.clock_hour_rule, spans)))
+        free = Fraction(basis.free_hours)
         return None, free * fraction_of(contract.hourly_price), (("free_hours", free),)
     percent = sum((repair_percent(contract, one.slots * SLOT_S) for one in basis.outages), Decimal(0))
     return percent, base * Fraction(percent) / 100, ()

@@ -115,13 +115,18 @@ class _Part:
         """Slots of the percentage: the nominal reading leaves the unknown ones out (contract.md 5)."""
         return self.denominator - self.unknown if reading == NOMINAL else self.denominator
 
+    def free_hours(self, reading: str) -> int:
+        """Clock hours that the contract's rule makes free; each unit's hours stand by themselves."""
+        rule = self.contract.clock_hour_rule
+        if rule is None or reading not in self.tallies:
+            return 0
+        return len(hours_over(rule, self.tallies[reading].spans))
+
     def _estimate(self) -> Decimal:
         """Automatic credits as the clock-hour rule would give them, from the lower reading; an estimate."""
-        rule = self.contract.clock_hour_rule
-        if rule is None or self.contract.kind == "clock_hour" or LOWER not in self.tallies:
+        if self.contract.kind == "clock_hour":
             return Decimal(0)
-        hours = len(hours_over(rule, self.tallies[LOWER].spans))
-        return hours * (self.contract.hourly_price or Decimal(0))
+        return self.free_hours(LOWER) * (self.contract.hourly_price or Decimal(0))
 
     def result(self, fee: Decimal) -> UnitResult:
         """The unit's own percentage and credit."""
@@ -135,6 +140,7 @@ class _Part:
                 self.charged,
                 self.lost[reading],
                 outages,
+                self.free_hours(reading),
                 self.automatic,
                 spend,
             )
@@ -178,7 +184,8 @@ def _pooled(contract: Contract, inputs: Inputs, parts: Sequence[_Part], name: st
         denominator = sum(part.denominator_of(reading) for part in owing)
         lost = sum((part.lost[reading] for part in parts), Fraction(0))
         outages = [one for part in parts if part.tallies for one in part.tallies[reading].outages]
-        basis = Basis(fee, denominator, charged, lost, outages, automatic, inputs.previous_month_spend)
+        free = sum(part.free_hours(reading) for part in parts)
+        basis = Basis(fee, denominator, charged, lost, outages, free, automatic, inputs.previous_month_spend)
         readings[reading] = _reading(denominator, lost, credit_of(contract, basis))
     single = [part.result(Decimal(0)) for part in parts]
     covered = Coverage(

@@ -1,0 +1,50 @@
+"""The product agrees with the second implementation on random periods.
+
+`GOODPUT_ORACLE_MONTHS=10000` tries that many; `GOODPUT_ORACLE_SEED` moves the first seed.
+"""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+
+import pytest
+
+from claims.domain.completeness import missing_fields
+from claims.domain.evaluate import evaluate
+from claims.errors import NoEntitlement
+from claims.tests.domain.months import case_of, translate
+from claims.tests.domain.oracle import solve
+
+MONTHS = int(os.environ.get("GOODPUT_ORACLE_MONTHS", "200"))
+SEED = int(os.environ.get("GOODPUT_ORACLE_SEED", "0"))
+BLOCK = 50
+
+
+def compare(seed, **size):
+    case = case_of(seed, **size)
+    contract, inputs = translate(case)
+    assert missing_fields(contract, inputs) == {}
+    wanted = solve(case)
+    try:
+        result = evaluate(contract, inputs)
+    except NoEntitlement:
+        assert wanted["status"] == "no_entitlement", seed
+        return "no_entitlement"
+    assert result.status == wanted["status"], seed
+    assert (result.coverage.known, result.coverage.owed) == (wanted["known"], wanted["owed"]), seed
+    for unit in result.units:
+        for reading, found in unit.readings.items():
+            denominator, lost, percent, amount = wanted["units"][unit.name, reading]
+            assert (found.denominator, found.lost) == (denominator, lost), (seed, unit.name, reading)
+            assert found.credit.percent is None or Fraction(found.credit.percent) == percent, (seed, unit.name, reading)
+            assert Fraction(found.credit.amount) == amount, (seed, unit.name, reading)
+    assert {k: Fraction(v) for k, v in result.credits.items()} == wanted["credits"], seed
+    assert (None if result.claim is None else Fraction(result.claim)) == wanted["claim"], seed
+    return result.status
+
+
+@pytest.mark.parametrize("block", range(SEED, SEED + MONTHS, BLOCK))
+def test_random_months_agree_with_the_second_implementation(block):
+    seen = [compare(seed) for seed in range(block, min(block + BLOCK, SEED + MONTHS))]
+    assert "ok" in seen
