@@ -146,8 +146,7 @@ def build(settings: Settings, sending: bool = True) -> tuple[list[Node], Lock]:
         clock = SystemClock()
         sender = Sender(store, clock, Transport(endpoint), token, signer.sign) if sending else None
         collectors = real_collectors(settings, directory, clock)
-        net = Net(settings.peers)
-        nodes.append(
-            Node(cluster, name, clock, collectors, store, sender, False, hardware_id(), last_shutdown(), net.facts)
-        )
+        labelled = settings.allow_inject == "yes"  # test faults are no evidence, so nothing of this agent is
+        hw_id, shutdown, net = hardware_id(), last_shutdown(), Net(settings.peers)
+        nodes.append(Node(cluster, name, clock, collectors, store, sender, labelled, hw_id, shutdown, net.facts))
     return nodes, lock

@@ -11,7 +11,7 @@ import time
 from typing import Any, Optional, Sequence
 
 from agent import __version__, config
-from agent.errors import AgentError, ConfigError, UsageError
+from agent.errors import AgentError, ConfigError, PermissionProblem, UsageError
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -54,6 +54,9 @@ def _parser() -> argparse.ArgumentParser:
     command("doctor", _doctor, "Check driver, kernel log, InfiniBand, clock, endpoint, key and outbox.")
     release = command("release", _release, "Ask the running agent to let go of the driver, for a GPU reset.")
     release.add_argument("--for", dest="seconds", default="120s", help="how long, such as 120s (default)")
+    inject = command("inject", _inject, "Place a test fault into the running agent's next sample, if that allows it.")
+    inject.add_argument("--code", type=int, required=True, help="Xid number")
+    inject.add_argument("--bus-id", required=True, help="bus id of the GPU, such as 0000:3b:00.0")
     resend = command("resend", _resend, "Queue delivered batches once more, for a server restored from a backup.")
     resend.add_argument("--hours", type=int, default=48, help="how far back, at most 48 (default)")
     replay = command("replay", _replay, "Feed a recording to the real readers and print what they make of it.")
@@ -69,12 +72,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(_arguments: argparse.Namespace, settings: config.Settings) -> int:
     from agent.build_nodes import build
-    from agent.control import Control
+    from agent.control import Control, refuse_fault
     from agent.runner import Runner
 
     nodes, lock = build(settings)
     control = Control(settings.state_dir)
-    runner = Runner(nodes, nodes[0].clock, lambda: control.poll(runner.release))
+    inject = nodes[0].inject if settings.allow_inject == "yes" else refuse_fault
+    runner = Runner(nodes, nodes[0].clock, lambda: control.poll(runner.release, inject))
     runner.install_signals()
     page = None
     if settings.metrics:
@@ -130,6 +134,20 @@ def _release(arguments: argparse.Namespace, settings: config.Settings) -> int:
         raise ConfigError("--for must be 1s to 3600s")
     request_release(settings.state_dir, time.time() + int(text))
     print(f"the agent lets go of the driver for {text} s")
+    return 0
+
+
+def _inject(arguments: argparse.Namespace, settings: config.Settings) -> int:
+    from agent.control import request_fault
+    from agent.wire import canonical_bus_id
+
+    bus_id = canonical_bus_id(arguments.bus_id)
+    if bus_id is None or not 0 < arguments.code < 100_000:
+        raise UsageError("--code must be an Xid number and --bus-id a PCI bus id")
+    if settings.allow_inject != "yes":
+        raise PermissionProblem("test faults are refused; run the agent and this with --allow-inject yes")
+    request_fault(settings.state_dir, {"kind": "xid", "code": arguments.code, "pci_bus_id": bus_id})
+    print("the running agent takes the fault into its next sample, labelled simulated")
     return 0
 
 

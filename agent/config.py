@@ -40,6 +40,7 @@ class Option:
 
 
 SOURCES = ("auto", "nvml", "sim")
+YES_NO = ("no", "yes")
 LEVELS = ("debug", "info", "warning", "error")
 OPTIONS = (
     Option("endpoint", "str", "http://127.0.0.1:8080/v1/batches", "where batches go"),
@@ -57,6 +58,7 @@ OPTIONS = (
     Option("outbox_mb", "int", 500, "cap of the outbox in MB, WAL file included"),
     Option("peers", "str", "", "HOST:PORT of machines to reach for the net facts, separated by commas"),
     Option("metrics", "str", "", "HOST:PORT of the local /metrics and /status page, loopback only; empty: none"),
+    Option("allow_inject", "str", "no", "take test faults from `inject`; all data is then labelled simulated", YES_NO),
     Option("log_level", "str", "info", "what is logged to stderr", LEVELS),
 )
 
@@ -80,6 +82,7 @@ class Settings:
     outbox_mb: int
     peers: str
     metrics: str
+    allow_inject: str
     log_level: str
     given: frozenset[str] = frozenset()
 

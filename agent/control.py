@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import os
 import sqlite3
 import time
@@ -11,7 +13,10 @@ from typing import Any, Callable
 
 from agent.errors import AgentError
 
+log = logging.getLogger("goodput.control")
+
 _RELEASE = "release-until"
+_FAULT = "inject.json"
 
 
 class Control:
@@ -19,9 +24,21 @@ class Control:
 
     def __init__(self, directory: Path) -> None:
         self._release = directory / _RELEASE
+        self._fault = directory / _FAULT
 
-    def poll(self, release: Callable[[float], None]) -> None:
-        """Carries out a waiting release request."""
+    def poll(self, release: Callable[[float], None], inject: Callable[[dict[str, Any]], None]) -> None:
+        """Carries out a waiting release request and a waiting test fault."""
+        self._poll_release(release)
+        try:
+            event = json.loads(self._fault.read_text())
+        except (OSError, ValueError):
+            return
+        with contextlib.suppress(OSError):
+            self._fault.unlink()
+        if isinstance(event, dict):
+            inject(event)
+
+    def _poll_release(self, release: Callable[[float], None]) -> None:
         try:
             until = float(self._release.read_text())
         except (OSError, ValueError):
@@ -33,15 +50,28 @@ class Control:
             release(seconds)
 
 
+def refuse_fault(_event: dict[str, Any]) -> None:
+    """What an agent that allows no test faults does with one."""
+    log.error("a test fault was refused: this agent runs without --allow-inject yes")
+
+
 def request_release(directory: Path, until: float) -> None:
     """Asks the running agent to let go of the driver until the instant (seconds since 1970)."""
-    path = directory / _RELEASE
+    _leave(directory / _RELEASE, f"{until:.3f}\n")
+
+
+def request_fault(directory: Path, event: dict[str, Any]) -> None:
+    """Asks the running agent to take a test fault into its next sample."""
+    _leave(directory / _FAULT, json.dumps(event) + "\n")
+
+
+def _leave(path: Path, text: str) -> None:
     try:
         descriptor = os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise AgentError(f"cannot write {path}: {os.strerror(error.errno or 0)}") from None
     with os.fdopen(descriptor, "w") as file:
-        file.write(f"{until:.3f}\n")
+        file.write(text)
 
 
 def resend(directory: Path, since_ms: int) -> int:

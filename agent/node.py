@@ -9,7 +9,8 @@ from typing import Any, Callable, Optional, Sequence
 
 from agent import __version__, wire
 from agent.clock import Clock, Instant
-from agent.collect.base import ERROR, Collector, Reading, build_interval
+from agent.collect.base import ERROR, Collector, Reading, build_interval, public_xids
+from agent.errors import PermissionProblem
 from agent.schedule import slot_of, upload_phase
 from agent.sender import Sender
 from agent.store import Store
@@ -50,7 +51,12 @@ class Node:
         self._slot, self._delay_ms = upload_phase(f"{cluster}/{node_id}")
         self._thread: Optional[threading.Thread] = None
         self.durations_ms: dict[str, int] = {}
-        if self._farewell and self._farewell.get("boot_id") != clock.now().boot_id:
+        self._injected: list[dict[str, Any]] = []
+        boot_id = clock.now().boot_id
+        if self._farewell and self._farewell.get("boot_id") != boot_id:
+            self._shutdown = "clean"
+            store.keep_memory("shutdown", {"boot_id": boot_id})
+        elif store.memory("shutdown").get("boot_id") == boot_id:
             self._shutdown = "clean"
         for collector in self.collectors:
             collector.restore(store.memory(collector.source))
@@ -101,6 +107,8 @@ class Node:
         if self._farewell:
             self._tell_farewell(interval, at)
             memory["farewell"] = {}
+        if self._injected:
+            self._tell_injected(interval, at)
         self.store.add_sample(interval, self.head(at, readings), memory)
         self._farewell = {}
         self._committed.update({source: json.dumps(value, sort_keys=True) for source, value in memory.items()})
@@ -117,6 +125,18 @@ class Node:
         if self._farewell["boot_id"] != at.boot_id:
             event["boot_id"] = self._farewell["boot_id"]
         interval["events"] = [event, *interval.get("events", [])]
+
+    def inject(self, event: dict[str, Any]) -> None:
+        """Takes a test fault into the next sample. Only for nodes whose batches are labelled simulated."""
+        if not self.version.endswith(wire.SIMULATED_SUFFIX):
+            raise PermissionProblem("test faults are refused: this agent runs without --allow-inject yes")
+        self._injected.append(event)
+
+    def _tell_injected(self, interval: dict[str, Any], at: Instant) -> None:
+        faults = [{**event, "at": at.ts, "mono": at.mono} for event in self._injected]
+        self._injected.clear()
+        interval["events"] = [*interval.get("events", []), *faults]
+        interval["xids"] = public_xids(interval["events"])
 
     def leave_farewell(self) -> None:
         """Notes that this machine is being shut down in order; the next boot's first batch tells it."""

@@ -328,7 +328,7 @@ def test_a_hostile_answer_is_bounded_and_empties_nothing(chunks, pause):
     else:
         assert len(reply.body) <= 65536
         assert contract.decide(reply.status, reply.headers, reply.body, SHA, 1, 0.0).action != contract.DELIVERED
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 30
     transport.close()
     server.close()
 
