@@ -17,13 +17,17 @@ READINGS = (LOWER, NOMINAL, UPPER)
 
 
 class Slots(NamedTuple):
-    """Where a subject or unit is down in each reading, and unknown in the nominal one. Spans of absolute slots."""
+    """Where a subject or unit is down in each reading, and unknown in the nominal one. Spans of absolute slots.
+
+    `upper_seen`: the part of the upper reading that rests on a reason, not on blindness.
+    """
 
     lower: Spans
     nominal: Spans
     upper: Spans
     unknown: Spans
     customer_unknown: Spans
+    upper_seen: Spans
 
     def down(self, reading: str) -> Spans:
         """The down slots of a reading."""
@@ -47,13 +51,14 @@ class _Mark(NamedTuple):
     lower: bool
     nominal: bool
     upper: bool
+    seen: bool
     unknown: bool
     by_record: bool  # held: counts inside any record
     by_provider: bool  # possibly unreachable or lost: counts inside the provider's own record
     customer: bool
 
 
-_UP = _Mark(False, False, False, False, False, False, False)
+_UP = _Mark(False, False, False, False, False, False, False, False)
 _BAD = (Standing.CERTAIN, Standing.EDGE_BAD, Standing.HELD)
 
 
@@ -204,6 +209,7 @@ class Classifier:
         lower: list[Span] = []
         nominal: list[Span] = []
         upper: list[Span] = list(gaps)
+        seen: list[Span] = []
         unknown: list[Span] = list(gaps)
         customer: list[Span] = []
         for mark, spans in marks.items():
@@ -213,6 +219,8 @@ class Classifier:
                 nominal += spans
             if mark.upper:
                 upper += spans
+            if mark.seen:
+                seen += spans
             if mark.unknown:
                 unknown += spans
             if mark.customer:
@@ -236,6 +244,7 @@ class Classifier:
             above,
             dark,
             intersect(dark, normalise([*customer, *rows])),
+            clip(normalise(seen), *self._range),
         )
 
     def _records(self, name: str, tickets: bool) -> list[Span]:
@@ -261,15 +270,15 @@ class Classifier:
         if not upper and not unknown:
             return _UP
         customer = unknown and facts.cause == "customer"
-        return _Mark(lower, nominal, upper or facts.blind, unknown, by_record, by_provider, customer)
+        return _Mark(lower, nominal, upper or facts.blind, upper, unknown, by_record, by_provider, customer)
 
 
-_NOTHING = Slots([], [], [], [], [])
+_NOTHING = Slots([], [], [], [], [], [])
 
 
 def _without_blindness(slots: Slots) -> Slots:
     """Only what is known of a subject: its blindness says nothing about another one."""
-    return slots._replace(upper=subtract(slots.upper, slots.unknown), unknown=[], customer_unknown=[])
+    return slots._replace(upper=slots.upper_seen, unknown=[], customer_unknown=[])
 
 
 def _join(one: Slots, other: Slots) -> Slots:
@@ -286,6 +295,7 @@ def _join(one: Slots, other: Slots) -> Slots:
         union(one.upper, other.upper),
         unknown,
         intersect(union(one.customer_unknown, other.customer_unknown), unknown),
+        union(one.upper_seen, other.upper_seen),
     )
 
 
@@ -304,6 +314,7 @@ def _minimum(members: Sequence[Slots], count: int) -> Slots:
         at_least([m.upper for m in members], count),
         unknown,
         subtract(unknown, without_customer),
+        at_least([m.upper_seen for m in members], count),
     )
 
 

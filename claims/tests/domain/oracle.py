@@ -95,10 +95,7 @@ class Case:
         return self.memo[key]
 
     def without_blindness(self, name, slot, reading):
-        if reading == "upper" and self.state(name, slot, "nominal") == "unknown":
-            return "up"
-        answer = self.state(name, slot, reading)
-        return "up" if answer == "unknown" else answer
+        return "down" if self.counted(name, slot, reading)[0] else "up"
 
     # ---- overlays --------------------------------------------------------------------------------------------
     def present(self, name, unit, slot):
