@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fleet.attention import Trouble
 from fleet.hour_sums import Sums
+from fleet.reading import ClusterRows, Fleet, NodeRow
 from fleet.selectors_live import Gpu, from_ms
-
-if TYPE_CHECKING:
-    from fleet.selectors import ClusterRows, Fleet, NodeRow
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 COLUMNS = (

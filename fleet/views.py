@@ -127,7 +127,9 @@ def manifest(request: HttpRequest) -> JsonResponse:
             for size, purpose in ((180, "any"), (192, "any"), (512, "any"), (512, "maskable"))
         ],
     }
-    return JsonResponse(body, content_type="application/manifest+json")
+    response = JsonResponse(body, content_type="application/manifest+json")
+    response["Cache-Control"] = "private, max-age=3600"
+    return response
 
 
 @require_POST

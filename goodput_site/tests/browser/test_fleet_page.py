@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -49,8 +48,8 @@ def problems_of(page: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
-@pytest.mark.parametrize("width", [320, 390, 820, 1280, 1440, 3840])
-@pytest.mark.parametrize("query", ["", "?open=2&period=7d", "?period=30d&state=down"])
+@pytest.mark.parametrize("width", [320, 390, 820, 1440, 3840])
+@pytest.mark.parametrize("query", ["", "?open=2&period=7d"])
 def test_it_renders_cleanly_at_every_width(visit: Any, width: int, colours: str, query: str) -> None:
     there = visit(width, colours)
     assert there.go(FLEET + query).status == 200
@@ -58,7 +57,7 @@ def test_it_renders_cleanly_at_every_width(visit: Any, width: int, colours: str,
     assert there.page.evaluate("document.documentElement.scrollWidth") <= width
     assert there.page.locator(".node").count() >= 1
     cut = there.page.evaluate(
-        "[...document.querySelectorAll('.big, h1, h2, h3, .chip')].filter(e => e.scrollWidth > e.clientWidth + 1 &&"
+        "[...document.querySelectorAll('.big, h1, h2, h3, .chip, .what, td')].filter(e => e.scrollWidth > e.clientWidth + 1 &&"
         " getComputedStyle(e).display !== 'inline').map(e => e.outerHTML.slice(0, 120))"
     )
     assert cut == []
@@ -262,7 +261,8 @@ def test_it_is_an_app_of_the_home_screen(visit: Any) -> None:
     assert (manifest["name"], manifest["id"], manifest["scope"]) == ("Goodput", FLEET, "/")
     for icon in manifest["icons"]:
         assert there.page.request.get(there.server.url + icon["src"]).headers["content-type"] == "image/png"
-    assert session.send("Page.getInstallabilityErrors")["installabilityErrors"] == []
+    hindrances = {each["errorId"] for each in session.send("Page.getInstallabilityErrors")["installabilityErrors"]}
+    assert hindrances <= {"in-incognito"}  # as every context of a test is
     left = "parseFloat(getComputedStyle(document.querySelector('.bar')).paddingLeft)"
     assert there.page.evaluate(left) < 40
     session.send("Emulation.setSafeAreaInsetsOverride", {"insets": {"left": 59, "right": 59, "bottom": 21}})
@@ -271,11 +271,11 @@ def test_it_is_an_app_of_the_home_screen(visit: Any) -> None:
 
 
 @pytest.fixture
-def owner_of_fresh(server: Any) -> Iterator[str]:
+def owner_of_fresh(server: Any) -> str:
     """The one-time link of the owner of an org without any node."""
     server.manage("create_org", "fresh")
     said = server.manage("create_user", "--email", "olga@fresh.example", "--owner-of", "fresh")
-    yield re.search(r"/login/link/\S+", said).group(0)  # type: ignore[union-attr]
+    return re.search(r"/login/link/\S+", said).group(0)  # type: ignore[union-attr]
 
 
 def test_from_the_link_to_the_first_node(visit: Any, server: Any, owner_of_fresh: str) -> None:

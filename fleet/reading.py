@@ -1,0 +1,179 @@
+"""The shapes of one reading of the fleet: what was asked for, and clusters, nodes and GPUs with their figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from fleet.attention import Trouble
+from fleet.domain.slots import hour_of, slot_of
+from fleet.hour_sums import Sums
+from fleet.selectors_hours import Bounds, Window
+from fleet.selectors_live import Gpu, NodeNow, to_ms
+from fleet.strip_drawing import Strip
+
+
+class Period(Enum):
+    """The periods that a page offers: whole hours up to now."""
+
+    DAY = ("24h", "24 h", 24)
+    WEEK = ("7d", "7 d", 7 * 24)
+    MONTH = ("30d", "30 d", 30 * 24)
+
+    def __init__(self, key: str, label: str, hours: int):
+        self.key, self.label, self.hours = key, label, hours
+
+    @classmethod
+    def of(cls, key: str | None) -> Period:
+        """The period with this key; 24 h for anything else."""
+        return next((period for period in cls if period.key == key), cls.DAY)
+
+    def window(self, now: datetime) -> Window:
+        """Its hours: the current one and those before."""
+        ms = to_ms(now)
+        return Window(hour_of(ms) - self.hours + 1, hour_of(ms), slot_of(ms))
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What of the fleet is asked for. `page` None = all pages; `opened` = the node whose GPUs are listed."""
+
+    state: str = ""
+    cluster: str = ""
+    search: str = ""
+    page: int | None = 1
+    opened: int | None = None
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it leaves anything out besides by paging."""
+        return bool(self.state or self.cluster or self.search)
+
+
+@dataclass(frozen=True)
+class PlaceRow:
+    """A GPU's place of the opened node, over the period."""
+
+    gpu: Gpu
+    sums: Sums
+    strip: Strip
+
+    @property
+    def label(self) -> str:
+        """Its name for a text alternative."""
+        return f"GPU {self.gpu.place}"
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """A node: what it is now and what it was over the period."""
+
+    id: int
+    name: str
+    cluster_id: int
+    cluster: str
+    is_simulated: bool
+    now: NodeNow
+    bounds: Bounds
+    sums: Sums
+    agent_version: str
+    dropped_total: int
+    troubles: tuple[Trouble, ...]
+    strip: Strip | None = None
+    places: tuple[PlaceRow, ...] = ()
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether so little of its time is known that its availability must say so: less than 95 of 100."""
+        return 100 * self.sums.known < 95 * self.sums.all
+
+    @property
+    def tip(self) -> str:
+        """Its GPUs in one sentence, those that are not well by index and UUID."""
+        parts = [f"{self.name}: {self.now.count('available')} of {len(self.now.gpus)} GPUs available"]
+        bad = [gpu for gpu in self.now.gpus if gpu.word != "available" or gpu.marks]
+        parts += [f"GPU {gpu.place} ({gpu.short or 'UUID not known'}) {gpu.word}" for gpu in bad[:4]]
+        return "; ".join(parts) + (f"; and {len(bad) - 4} more" if len(bad) > 4 else "")
+
+
+@dataclass(frozen=True)
+class ClusterRows:
+    """A cluster: all its figures, and those of its nodes that are shown."""
+
+    id: int
+    name: str
+    is_simulated: bool
+    node_count: int
+    gpu_count: int
+    models: str
+    sums: Sums
+    matching: int
+    nodes: tuple[NodeRow, ...]
+    page: int
+    pages: int
+
+    @property
+    def previous_page(self) -> int:
+        """The page of the worse nodes."""
+        return self.page - 1
+
+    @property
+    def next_page(self) -> int:
+        """The page of the better nodes."""
+        return self.page + 1
+
+    @property
+    def hidden(self) -> int:
+        """How many matching nodes are not shown here."""
+        return self.matching - len(self.nodes)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """A reading of the fleet at `as_of_ms`; figures are of everything, `clusters` of what the filter asks for."""
+
+    as_of_ms: int
+    period: Period
+    window: Window
+    filter: Filter
+    clusters: tuple[ClusterRows, ...]
+    more_clusters: tuple[ClusterRows, ...]
+    troubles: tuple[Trouble, ...]
+    sums: Sums
+    counts: dict[str, int]
+    marks: tuple[tuple[str, int], ...]
+    node_count: int
+    cluster_count: int
+    silent: int
+    dropped_total: int
+    simulated: tuple[tuple[int, str], ...]
+    has_real: bool
+    matching: int
+
+    @property
+    def gpu_count(self) -> int:
+        """All GPUs."""
+        return sum(self.counts.values())
+
+    @property
+    def live_count(self) -> int:
+        """Nodes that are heard."""
+        return self.node_count - self.silent
+
+    @property
+    def chips(self) -> list[tuple[str, int]]:
+        """States that have GPUs, what is not well first; the state that is filtered for always stands there."""
+        return [(word, count) for word, count in self.counts.items() if count or word == self.filter.state]
+
+    @property
+    def open_troubles(self) -> tuple[Trouble, ...]:
+        """Conditions that lower a weight or may; silence is counted apart."""
+        return tuple(trouble for trouble in self.troubles if trouble.is_condition)
+
+    def parties(self) -> list[tuple[str, int]]:
+        """Open conditions per party."""
+        found = [
+            (p, sum(t.party == p for t in self.open_troubles)) for p in ("infrastructure", "customer", "ambiguous")
+        ]
+        return [(party, count) for party, count in found if count or party == "infrastructure"]
