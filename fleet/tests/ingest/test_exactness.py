@@ -14,6 +14,7 @@ from fleet import decode
 from fleet.errors import BatchRejected
 from fleet.msgpack_scan import scan
 from fleet.tests.ingest.strategies import EXAMPLES, as_pairs, batches, maps_in, mutate, pack_pairs
+from fleet.tests.ingest.uploads import holding
 
 RANDOM = st.randoms(use_true_random=False)
 
@@ -64,6 +65,19 @@ def test_accepted_bytes_mean_the_same_to_another_reader(value: dict[str, Any], r
     for one, two in zip(other["intervals"], batch.intervals, strict=True):
         assert isinstance(one["ts"], msgpack.Timestamp) or one["ts"] == two.ts
         assert [gpu["uuid"] for gpu in one.get("gpus", ())] == [gpu.uuid for gpu in two.gpus]
+
+
+def test_a_key_doubled_where_the_encoder_needs_as_many_bytes_is_refused() -> None:
+    """The encoder spends two bytes more on a small GPU map than is needed: just what a nameless pair takes."""
+    gpus = [{"uuid": f"GPU-{n}"} for n in range(4)]
+    pairs = as_pairs(holding("INTERVAL", gpus=gpus))
+    target = next(found for found in maps_in(pairs) if found[0][0] == "uuid")
+    target += [("", None)] * 4
+    raw = pack_pairs(pairs)
+    assert len(decode._encoder.encode(decode._decoder.decode(raw))) == len(raw)
+    with pytest.raises(BatchRejected) as refused:
+        decode.decode(raw)
+    assert refused.value.code == "duplicate_key"
 
 
 def test_the_scan_reads_every_form_of_messagepack() -> None:

@@ -81,6 +81,23 @@ def test_i23_two_lengths_that_differ_are_refused(second: str, server: Server, al
     assert count(alpha) == 0
 
 
+@pytest.mark.parametrize("refused", ["key", "type", "size"])
+def test_i23_a_body_that_was_not_read_is_not_taken_for_a_request(
+    refused: str, server: Server, alpha: Any, token: str
+) -> None:
+    """A refusal before the read leaves the body on the connection; it must be thrown away with its request."""
+    inner = smuggled(token)
+    if refused == "size":
+        inner = inner + b"\r\n" * wire.MAX_BODY_BYTES
+    more = {"Content_Type": "text/plain"} if refused == "type" else {}
+    data = request(inner, "gp_nobody" if refused == "key" else token, **more)
+    found = server.talk(data + request(packed(node_id="honest")[0], token), 1)
+    assert found[0].status == {"key": 401, "type": 415, "size": 413}[refused]
+    assert len(found) <= 2
+    assert count(alpha, "node = 'smuggled'") == 0
+    assert count(alpha) == len(found) - 1, "the next request is served, or the connection was closed"
+
+
 def test_i23_honest_requests_on_one_connection_are_each_answered(server: Server, alpha: Any, token: str) -> None:
     """The other half of the proof: the server does read a second request where there is one."""
     data = b"".join(request(packed(node_id=f"n{n}")[0], token) for n in range(3))
