@@ -100,12 +100,13 @@ def hold(state: NodeState, item: Item, until_ms: int, rules: Rules, context: Con
     previous: bytes | None = None
     while ms < until_ms:
         assert work.state is not None
+        told = len(work.events)
         work.take(item._replace(ms=ms, position=position))
-        shape = _shape(work.state)
+        shape = _shape(work.state) if len(work.events) == told else None
         ms += SLOT_MS
         position += 1
-        if shape == previous:
-            stop = min(until_ms, _next_instant(work.state, context, ms))
+        if shape is not None and shape == previous:
+            stop = min(until_ms, _next_instant(work.state, context))
             steps = (stop - 1 - ms) // SLOT_MS - 1
             if steps > 0:
                 _shift(work.state, steps)
@@ -155,8 +156,8 @@ def _shift(state: NodeState, steps: int) -> None:
                 c.last += ms
 
 
-def _next_instant(state: NodeState, context: Context, after: int) -> int:
-    """The next instant at which a time in state or context matters."""
+def _next_instant(state: NodeState, context: Context) -> int:
+    """The next instant after the last sample at which a time in state or context matters."""
     times = [1 << 62]
     for a, b in (*context.probe_failed, *(context.peers_alive or ())):
         times += [a, b]
@@ -165,4 +166,4 @@ def _next_instant(state: NodeState, context: Context, after: int) -> int:
     times += [c.since + cond.LAPSE_MS for p in state.places for c in p.conditions if not c.confirmed]
     times += [p.active_ms + 86_400_000 for p in state.ports if p.active_ms > 0 and not p.expected]
     times += [ms + 120_000 for _, ms in state.admin]
-    return min(t for t in times if t >= after) if any(t >= after for t in times) else 1 << 62
+    return min(t for t in times if t > state.last_ms - 2 * SLOT_MS)  # slots not yet closed may still meet it
