@@ -208,7 +208,8 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {"hide_links": {"()": "orgs.logs.HideLinks"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["hide_links"]}},
     "root": {"handlers": ["stderr"], "level": env.str("GOODPUT_LOG_LEVEL", "INFO")},
     "loggers": {"django.server": {"level": "WARNING"}, "celery": {"level": "WARNING"}},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -15,6 +16,7 @@ from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
+from orgs.logs import HideLinks
 from orgs.models import AuditEntry, Membership, User
 from orgs.services import create_user, issue_link, set_password, use_link
 
@@ -124,6 +126,15 @@ def test_a_changed_link_opens_nothing(path: str, bo: Any, client_of: Any) -> Non
     ]:
         response = client_of(None).post("/login/link/{}/{}/".format(*changed))
         assert response.status_code in (404, 410), changed
+
+
+def test_a_log_does_not_hold_the_link(path: str, settings: Any) -> None:
+    """Whoever reads the log of a refused request must not be let in by it."""
+    record = logging.LogRecord("django.request", logging.WARNING, "", 0, "Forbidden (%s): %s", ("CSRF", path), None)
+    assert HideLinks().filter(record)
+    assert path.split("/")[4] not in record.getMessage()
+    assert record.getMessage().startswith("Forbidden (CSRF): /login/link/")
+    assert all("hide_links" in handler["filters"] for handler in settings.LOGGING["handlers"].values())
 
 
 @pytest.mark.django_db(transaction=True)
