@@ -11,12 +11,16 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import io
+import os
+import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
 NAME = "goodput-agent.pyz"
+BINARY = "goodput-agent"
 _STAMP = (1980, 1, 1, 0, 0, 0)  # the earliest a zip file can hold: no clock goes into the artifact
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _MAIN = b"import sys\n\nfrom agent.__main__ import main\n\nsys.exit(main())\n"
@@ -63,18 +67,49 @@ def archive() -> bytes:
     return _SHEBANG + buffer.getvalue()
 
 
+def binary(out: Path) -> Path:
+    """Builds the agent with PyInstaller into one executable that needs no Python. Raises SystemExit without it."""
+    if importlib.util.find_spec("PyInstaller") is None:
+        raise SystemExit("PyInstaller is not installed: pip install pyinstaller")
+    root = Path(__file__).parent.parent
+    modules = [
+        ".".join(path.relative_to(root).with_suffix("").parts)
+        for path in sorted(Path(__file__).parent.rglob("*.py"))
+        if "tests" not in path.parts and path.name not in ("__init__.py", "build.py")
+    ]
+    with tempfile.TemporaryDirectory(prefix="goodput-build-") as work:
+        entry = Path(work) / "goodput_agent.py"
+        entry.write_bytes(_MAIN)
+        command = [sys.executable, "-m", "PyInstaller", "--onefile", "--strip", "--noconfirm", "--log-level", "WARN"]
+        command += ["--name", BINARY, "--paths", str(root), "--distpath", str(out), "--workpath", f"{work}/build"]
+        command += ["--specpath", work, *(flag for name in modules for flag in ("--hidden-import", name))]
+        command += ["--hidden-import", "pynvml", "--exclude-module", "cryptography", str(entry)]
+        # the same sources give the same bytes: no hash seed and no clock of this run
+        environment = {**os.environ, "PYTHONHASHSEED": "1", "SOURCE_DATE_EPOCH": "315532800"}
+        subprocess.run(command, check=True, env=environment)
+    return out / BINARY
+
+
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Writes the zipapp and prints its SHA-256."""
     parser = argparse.ArgumentParser(prog="python -m agent.build", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("dist"), help="folder for the artifact (default dist)")
+    parser.add_argument("--binary", action="store_true", help="also an executable without need of Python (PyInstaller)")
     arguments = parser.parse_args(argv)
     data = archive()
     arguments.out.mkdir(parents=True, exist_ok=True)
     target = arguments.out / NAME
     target.write_bytes(data)
     target.chmod(0o755)
-    print(f"{hashlib.sha256(data).hexdigest()}  {target}  {len(data)} bytes")
+    _tell(target)
+    if arguments.binary:
+        _tell(binary(arguments.out))
     return 0
+
+
+def _tell(path: Path) -> None:
+    data = path.read_bytes()
+    print(f"{hashlib.sha256(data).hexdigest()}  {path}  {len(data)} bytes")
 
 
 if __name__ == "__main__":

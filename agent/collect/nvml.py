@@ -18,7 +18,7 @@ from agent.collect.nvml_parse import Deltas, Hash, mig_slices, parse_gpus
 log = logging.getLogger("goodput.nvml")
 
 DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, UNKNOWN = 9, 12, 999
-START_ALLOWANCE_S = 5.0  # the first answer of a new child includes its start
+START_ALLOWANCE_S = 10.0  # the first answer of a new child includes its start
 KILL_AFTER_S = 60.0
 STUCK_LOOK_S = 0.2
 SEEN_MOST = 64

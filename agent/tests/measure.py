@@ -34,10 +34,11 @@ def sysfs_lines(ports=8):
 
 
 def family(pid):
-    """The process and its children."""
+    """The process and all its descendants."""
     found = [pid]
     for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(child) for child in (task / "children").read_text().split()]
+        for child in (task / "children").read_text().split():
+            found += family(int(child))
     return found
 
 
@@ -64,7 +65,7 @@ def main(seconds):
         (directory / "kmsg").write_text("6,1,1000,-;start\n")
         backend = Backend()
         environment = {**os.environ, "LD_LIBRARY_PATH": str(directory)}
-        agent = [sys.executable, *json.loads(os.environ.get("GOODPUT_MEASURE_AGENT", '["-m", "agent"]'))]
+        agent = json.loads(os.environ.get("GOODPUT_MEASURE_AGENT", "null")) or [sys.executable, "-m", "agent"]
         flags = ["--source", "nvml", "--endpoint", backend.url, "--state-dir", str(directory / "state"),
                  "--sysfs", str(directory / "sys"), "--kmsg", str(directory / "kmsg")]  # fmt: skip
         begun = time.monotonic()

@@ -73,7 +73,7 @@ def test_every_flag_variable_and_command_is_documented():
         for flag in own - {option.flag for option in config.OPTIONS} - {"--help"}:
             assert f"`{flag}" in text, flag
     for word in re.findall(r"`(--[a-z-]+)", text):
-        assert word in {f for s in commands.values() for a in s._actions for f in a.option_strings}, word
+        assert word in {"--binary"} | {f for s in commands.values() for a in s._actions for f in a.option_strings}, word
 
 
 @pytest.mark.parametrize(
@@ -330,6 +330,21 @@ def _pythons():
         if path and subprocess.run([path, "-c", "import sqlite3"], capture_output=True).returncode == 0:
             found.append(path)
     return found
+
+
+@pytest.mark.full
+def test_the_executable_delivers(tmp_path, backend):
+    import importlib.util
+
+    from agent import build
+
+    if importlib.util.find_spec("PyInstaller") is None:
+        pytest.skip("PyInstaller is not installed")
+    program = build.binary(tmp_path)
+    flags = ["--source", "sim", "--endpoint", backend.url, "--state-dir", str(tmp_path / "s")]
+    done = subprocess.run([str(program), "once", *flags], capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert len(backend.batches) == 1
 
 
 def test_the_single_file_reads_nvml_in_its_own_child(tmp_path, stub_driver):
