@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleet.domain import conditions as cond
+from fleet.domain import gpus as gpus_of
+from fleet.domain import throttle
 from fleet.domain.facts import Gpu
 from fleet.domain.ports import FLAPS, LEARNED_MS, key_of
 from fleet.domain.slots import SLOT_MS, VOUCH_MS
@@ -204,9 +206,9 @@ def _meaning(work: Work, item: Item, place: Place, gpu: Gpu | None) -> tuple[Any
         return ()
     return (
         gpu.recovery_action,
-        cond.losses(work, gpu, item),
+        throttle.losses(work, gpu, item),
         gpu.throttle_time is None,
-        bool(place.conditions) and cond.powered(gpu),
+        bool(place.conditions) and gpus_of.powered(gpu),
         gpu.ecc_uncorrected,
         gpu.row_remap is not None and bool(gpu.row_remap.failed),
     )

@@ -7,12 +7,11 @@ cost a comparison each.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from fleet.domain import conditions as cond
-from fleet.domain import events, ports, presence, quick
-from fleet.domain.context import Context, covers
+from fleet.domain import events, gpus, installations, ports, presence, quick, witnesses
+from fleet.domain.context import Context
 from fleet.domain.facts import Gpu
 from fleet.domain.judge import Run, Share, judge
 from fleet.domain.placement import Item
@@ -158,10 +157,10 @@ class Work:
             for subject in (state.node, *state.places, *state.ports):
                 for condition in subject.conditions:
                     condition.old = True
-        self._assignments(stretch)
-        before = self._marks() if item.agent not in state.agents or len(state.agents) > 1 else None
+        witnesses.assignments(self, stretch)
+        before = installations.marks(state) if item.agent not in state.agents or len(state.agents) > 1 else None
 
-        lost_node = self._node_lost(item, stretch) if first_of_boot else ()
+        lost_node = witnesses.node_lost(self, item, stretch) if first_of_boot else ()
         clock = "" if item.clock_ok else "CLOCK"
         gap_states: dict[str, str] = {}
         was_node = state.node.cause
@@ -180,7 +179,7 @@ class Work:
             "ok" if self.kmsg_ok else "blind" if sources is None else sources.get("kmsg", "absent"),
         )
         if before is not None and stretch.end == stretch.first:
-            self._contradictions(before, slot, item)
+            installations.contradict(state, before, slot, item.ms)
 
     def _begin(self, item: Item, slot: int) -> NodeState:
         state = NodeState(item.key, slot, item.ms, item.batch.boot_id or "", item.batch.boot_at or 0, item.fit)
@@ -227,9 +226,9 @@ class Work:
         was, was_cause = place.kind, place.cause
         changed = cond.Change()
         if kind == GOOD and gpu is not None:
-            cond.good(self, key, place, gpu, stretch, item, changed)
+            gpus.good(self, key, place, gpu, stretch, item, changed)
         else:
-            cond.not_listed(self, key, place, kind, cause, stretch, item, changed)
+            gpus.not_listed(self, key, place, kind, cause, stretch, item, changed)
         if not self.kmsg_ok:
             place.segments.append(("no_kernel_log", "N", slot, slot + 1, 100))
         place.kind, place.cause = kind, cause
@@ -288,72 +287,9 @@ class Work:
     def put_node(self, stretch: Stretch, gap: str, lost: tuple[Any, ...]) -> None:
         state = self.state
         assert state is not None
-        extra = (*lost, *self._unreachable(stretch, gap))
+        extra = (*lost, *witnesses.unreachable(self, stretch, gap))
         for run in judge(state.node, stretch.first, stretch.end, state.node.slot_cause, gap, extra):
             self.sink.put("n", run.first, run.verdict)
-
-    def _unreachable(self, stretch: Stretch, gap: str) -> list[Any]:
-        """NODE_UNREACHABLE where the probe failed (certain with peers), possible where peers alone answered."""
-        out: list[Any] = []
-        peers = self.context.peers_alive
-        for a, b in self.context.probe_failed:
-            first, end = max(-(-a // SLOT_MS), stretch.first), min(b // SLOT_MS, stretch.end)
-            cuts = {first, end}
-            for c, d in peers or ():
-                cuts.update(x for x in (-(-c // SLOT_MS), d // SLOT_MS) if first < x < end)
-            bounds = sorted(cuts)
-            for x, y in pairwise(bounds):
-                certain = covers(peers, x * SLOT_MS, y * SLOT_MS)
-                out.append(("NODE_UNREACHABLE", "N" if certain else "M", x, y, 100))
-        if gap == "NO_DATA" and stretch.same_boot:
-            for a, b in peers or ():
-                x, y = max(-(-a // SLOT_MS), stretch.first + 1), min(b // SLOT_MS, stretch.end)
-                if x < y:
-                    out.append(("NODE_UNREACHABLE", "M", x, y, 100))
-        return out
-
-    def _node_lost(self, item: Item, stretch: Stretch) -> tuple[Any, ...]:
-        """NODE_LOST over the silence before an unclean boot's first sample (fold.md 20, 21)."""
-        if item.batch.last_shutdown != "unclean" or stretch.end <= stretch.first:
-            return ()
-        code, peers = "NODE_LOST", self.context.peers_alive
-        alive = item.batch.last_alive
-        accepted = peers is None or covers(peers, max(stretch.from_ms, alive or 0), stretch.to_ms)
-        out: list[Any] = []
-        first = stretch.first + 1
-        last_ms = stretch.from_ms
-        if alive is not None:
-            last_ms = min(max(alive, stretch.from_ms), stretch.to_ms)
-            touched = last_ms // SLOT_MS
-            if touched == stretch.first:
-                out.append((code, "T", touched, touched + 1, 0))
-            else:
-                out.append((code, "E", touched, touched + 1, 0))
-            first = touched + 1
-        if first < stretch.end:
-            if alive is not None and accepted:
-                out.append((code, "O", first, stretch.end, 0))
-            else:
-                out.append((code, "E", first, stretch.end, 0))
-                if accepted:
-                    for a, b in self.context.probe_failed:
-                        x, y = max(-(-a // SLOT_MS), first), min(b // SLOT_MS, stretch.end)
-                        if x < y:
-                            out.append((code, "O", x, y, 0))
-        if out:
-            self.report("opened", "n", code, stretch.to_ms, last_ms, stretch.to_ms, 0)
-            self.report("closed", "n", code, stretch.to_ms, last_ms, stretch.to_ms, 0)
-        return tuple(out)
-
-    def _assignments(self, stretch: Stretch) -> None:
-        """End held conditions of a place at the instant at which a healthy device was assigned to it elsewhere."""
-        state = self.state
-        assert state is not None
-        for index, at in self.context.assigned:
-            if stretch.from_ms < at <= stretch.to_ms and index < len(state.places):
-                place = state.places[index]
-                for condition in tuple(place.conditions):
-                    cond.end_held(self, f"g{index}", place, condition, stretch.first, at)
 
     # -- after a sample -------------------------------------------------------------------------------------------
 
@@ -393,32 +329,6 @@ class Work:
         for condition in subject.conditions:
             if 0 <= condition.run_from < start <= condition.last:
                 condition.run_from = start
-
-    # -- two installations ----------------------------------------------------------------------------------------
-
-    def _marks(self) -> list[frozenset[str]]:
-        state = self.state
-        assert state is not None
-        return [_lowering(p, state.open_slot) for p in state.places]
-
-    def _contradictions(self, before: list[frozenset[str]], slot: int, item: Item) -> None:
-        """Unknown where two installations differ in a lowering reason in one slot (fold.md 17)."""
-        state = self.state
-        assert state is not None
-        for place, old in zip(state.places, before, strict=False):
-            now = frozenset(c.code for c in place.conditions if c.stance == "B" and c.last == item.ms) | frozenset(
-                s[0] for s in place.segments if s[1] == "O" and s[2] <= slot < s[3]
-            )
-            lowering = _lowering(place, slot)
-            if place.kind == BLIND:
-                continue
-            if lowering != old or (old and not now):
-                place.segments.append(("TWO_INSTALLATIONS", "X", slot, slot + 1, 100))
-            place.segments = sorted(set(place.segments))
-
-
-def _lowering(place: Place, slot: int) -> frozenset[str]:
-    return frozenset(s[0] for s in place.segments if s[1] in "BO" and s[4] < 100 and s[2] <= slot < s[3])
 
 
 __all__ = ["ABSENT", "BLIND", "GOOD", "LOST", "NEVER", "ConditionEvent", "Stretch", "Work"]

@@ -1,0 +1,193 @@
+"""What a sample says of a GPU: listed by NVML or not (fold.md 7, 11, 12, 15, 24, 28, 29)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleet.domain import conditions as cond
+from fleet.domain import throttle
+from fleet.domain.slots import SLOT_MS
+from fleet.domain.state import ABSENT, BLIND, LOST, NEVER, Condition, Place
+
+if TYPE_CHECKING:
+    from fleet.domain.facts import Gpu
+    from fleet.domain.placement import Item
+    from fleet.domain.work import Stretch, Work
+
+POWERED_SAMPLES = 20  # under power without a new event ends a condition on old drivers (fold.md 12)
+ENUMERATED_SAMPLES = 2  # samples that enumerate the device refute an Xid 79 (fold.md 11)
+BROKEN_SAMPLES = 2  # samples with NVML errors corroborate Xid 119 and 120 (review of the weights)
+
+
+def good(work: Work, key: str, place: Place, gpu: Gpu, stretch: Stretch, item: Item, change: cond.Change) -> None:
+    """Take a listed GPU's reading."""
+    ms, slot = item.ms, item.ms // SLOT_MS
+    action = gpu.recovery_action
+    if action is not None:
+        place.has_action = True
+    under_power = powered(gpu)
+    seen: set[str] = set()
+    if place.conditions:
+        order = sorted(place.conditions, key=lambda c: c.code.startswith("RECOVERY_"))
+        for c in order:
+            seen.add(c.code)
+            if _listed(work, key, place, gpu, c, action, under_power, stretch, item):
+                change.gap_unknown = True
+    if action:
+        code = {1: "RECOVERY_REQUIRED", 2: "RECOVERY_REQUIRED", 3: "RECOVERY_DRAIN"}.get(action)
+        if code is None:
+            place.segments.append(("RECOVERY_OTHER", "N", slot, slot + 1, 100))
+        elif place.find(code) is None:
+            c = cond.start(work, place, code, ms, work.reason(code).weight, True, False)
+            if under_power:
+                cond.contested(place, c, stretch, ms)
+            elif cond.bad(work, key, place, c, stretch, ms, False, False):
+                change.gap_unknown = True
+    throttle.take(work, key, place, gpu, stretch, item, seen, change)
+    remap = gpu.row_remap
+    if remap is not None and remap.failed:
+        place.segments.append(("RMA_DUE", "N", slot, slot + 1, 100))
+    errors = gpu.ecc_uncorrected or 0
+    if errors != place.ecc:
+        if errors > place.ecc and not work.kmsg_ok:
+            own = work.reason("ECC_UNCORRECTED")
+            place.segments.append((own.code, "O", slot, slot + 1, own.weight))
+        place.ecc = errors
+
+
+def powered(gpu: Gpu) -> bool:
+    """Whether the GPU works: utilisation over 10 % and power over half its limit (fold.md 12)."""
+    power, limit = gpu.power, gpu.power_limit
+    return bool((gpu.gpu_utilization or 0) > 10 and power is not None and limit is not None and power * 2 > limit)
+
+
+def _listed(
+    work: Work, key: str, place: Place, gpu: Gpu, c: Condition, action: int | None, under_power: bool,
+    stretch: Stretch, item: Item,
+) -> bool:  # fmt: skip
+    """Judge one open condition on a listed GPU; returns whether the gap before the sample is unknown."""
+    ms = item.ms
+    reason = work.reason(c.code)
+    if reason.lasts == "share":
+        return False
+    ends = reason.ends
+    if "enumerates" in ends:
+        if c.old or c.code == "GPU_MISSING":
+            return cond.ended_by_sample(work, key, place, c, stretch, ms)
+        c.seen += 1
+        if c.seen >= ENUMERATED_SAMPLES:
+            cond.ended_by_sample(work, key, place, c, stretch, ms)
+        elif c.confirmed:
+            cond.contested(place, c, stretch, ms)
+        else:
+            cond.pending(place, c, stretch, ms)
+        return False
+    if c.old and "boot" in ends and not (c.code.startswith("RECOVERY_") and action):
+        return cond.ended_by_sample(work, key, place, c, stretch, ms)
+    if not c.confirmed:
+        return _unconfirmed(work, key, place, gpu, c, action, under_power, stretch, ms)
+    if action == 0 and "action_none" in ends:
+        return cond.ended_by_sample(work, key, place, c, stretch, ms)
+    if c.code == "RECOVERY_REQUIRED" and action is not None and action not in (1, 2):
+        return cond.ended_by_sample(work, key, place, c, stretch, ms)
+    if c.code == "RECOVERY_DRAIN" and action is not None and action != 3:
+        return cond.ended_by_sample(work, key, place, c, stretch, ms)
+    if under_power and reason.lowers:
+        c.powered += 1
+        if c.powered >= POWERED_SAMPLES and not place.has_action:
+            return cond.ended_by_sample(work, key, place, c, stretch, ms)
+        cond.contested(place, c, stretch, ms)
+    elif action is not None or (work.kmsg_ok and not place.has_action):
+        return cond.bad(work, key, place, c, stretch, ms, False, c.stance == "E")
+    else:
+        cond.possible(work, key, place, c, stretch, ms)
+    return False
+
+
+def _unconfirmed(
+    work: Work, key: str, place: Place, gpu: Gpu, c: Condition, action: int | None, under_power: bool,
+    stretch: Stretch, ms: int,
+) -> bool:  # fmt: skip
+    needs = work.reason(c.code).needs
+    slot = ms // SLOT_MS
+    confirmed = "action" in needs and action in (1, 2)
+    if not confirmed and "links" in needs and gpu.nvlink_inactive:
+        confirmed, c.weight = True, max(c.weight, 50)
+    if not confirmed and "clocks" in needs and gpu.sm_clock and gpu.sm_clock_max and gpu.gpu_utilization:
+        confirmed = gpu.sm_clock * 2 <= gpu.sm_clock_max
+    if confirmed:
+        cond.confirm(place, c, ms, slot, stretch.first)
+        if under_power:
+            cond.contested(place, c, stretch, ms)
+        else:
+            cond.bad(work, key, place, c, stretch, ms, False, True)
+        return False
+    if action == 0 and "action" in needs:
+        return cond.ended_by_sample(work, key, place, c, stretch, ms)
+    lapse = c.since + cond.LAPSE_MS
+    if ms >= lapse and (work.kmsg_ok or action is not None):
+        cond.pend(place, c, stretch.first, lapse // SLOT_MS + 1)
+        cond.close(work, key, place, c, lapse)
+        return False
+    cond.pending(place, c, stretch, ms)
+    return False
+
+
+def not_listed(
+    work: Work, key: str, place: Place, kind: int, cause: str, stretch: Stretch, item: Item, change: cond.Change
+) -> None:
+    """Take the reading of a GPU that NVML does not list or could not be asked about."""
+    ms = item.ms
+    missing = place.find("GPU_MISSING")
+    fresh = None
+    if missing is None and kind in (LOST, ABSENT, NEVER):
+        fresh = missing = cond.start(work, place, "GPU_MISSING", ms, work.reason("GPU_MISSING").weight, False, False)
+    for c in sorted(place.conditions, key=lambda c: c.code == "GPU_MISSING"):
+        reason = work.reason(c.code)
+        if c is missing:
+            if kind == LOST:
+                if not c.confirmed:
+                    cond.confirm(place, c, ms, ms // SLOT_MS, stretch.first)
+                    c.run_from = -1
+                    if cond.bad(work, key, place, c, stretch, ms, True, False) and c is fresh:
+                        change.gap_unknown = True
+                else:
+                    cond.bad(work, key, place, c, stretch, ms, True, True)
+            elif c.confirmed:
+                cond.possible(work, key, place, c, stretch, ms)
+            elif kind == NEVER or ms - c.since <= cond.LAPSE_MS:
+                cond.pending(place, c, stretch, ms)
+            else:
+                if c.stance != "U":
+                    cond.pend(place, c, stretch.first, (c.since + cond.LAPSE_MS) // SLOT_MS + 1)
+                c.stance = "U"
+        elif reason.lasts == "share":
+            cond.freeze(place, c)
+            place.conditions.remove(c)
+        elif c.confirmed:
+            if kind in (LOST, ABSENT, NEVER):
+                cond.bad(work, key, place, c, stretch, ms, True, c.stance == "E")
+            elif c.code.startswith("RECOVERY_") or place.has_action or not work.kmsg_ok or cause == "CLOCK":
+                cond.possible(work, key, place, c, stretch, ms)
+            else:
+                cond.bad(work, key, place, c, stretch, ms, False, c.stance == "E")
+        else:
+            _unlisted_pending(work, key, place, c, kind, cause, stretch, ms)
+
+
+def _unlisted_pending(
+    work: Work, key: str, place: Place, c: Condition, kind: int, cause: str, stretch: Stretch, ms: int
+) -> None:
+    needs = work.reason(c.code).needs
+    if kind == BLIND and cause in ("NVML_ERROR", "NVML_TIMEOUT", "NVML_LOST") and "nvml_errors" in needs:
+        c.seen += 1
+    if (kind == LOST and "missing" in needs) or ("nvml_errors" in needs and c.seen >= BROKEN_SAMPLES):
+        cond.confirm(place, c, ms, ms // SLOT_MS, stretch.first)
+        cond.bad(work, key, place, c, stretch, ms, True, True)
+        return
+    lapse = c.since + cond.LAPSE_MS
+    if ms >= lapse and kind != BLIND and work.kmsg_ok:
+        cond.pend(place, c, stretch.first, lapse // SLOT_MS + 1)
+        cond.close(work, key, place, c, lapse)
+        return
+    cond.pending(place, c, stretch, ms)

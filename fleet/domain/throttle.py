@@ -1,0 +1,113 @@
+"""Throttling: the loss in proportion to the throttled share of a span (fold.md 4, 26; review of the weights)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleet.domain import conditions as cond
+from fleet.domain.slots import SLOT_MS, VOUCH_MS
+
+if TYPE_CHECKING:
+    from fleet.domain.facts import Gpu
+    from fleet.domain.placement import Item
+    from fleet.domain.state import Place
+    from fleet.domain.work import Stretch, Work
+
+
+def losses(work: Work, gpu: Gpu, item: Item) -> tuple[tuple[str, int], ...]:
+    """(code, loss) of each throttle reason in this sample, sorted: by the counters of time, else by the mask.
+
+    The loss is the reason's for the throttled share of the span, never more than the clocks show (fold.md 4, 26).
+    """
+    times = gpu.throttle_time
+    found: list[tuple[str, int]] = []
+    rules = work.rules
+    if times is not None:
+        span = -1
+        for name, spent in times.items():
+            if not spent:
+                continue
+            reason = rules.by_counter.get(name)
+            if reason is not None:
+                if span < 0:
+                    span, clocks = _span(work, item), _clock_loss(gpu)
+                found.append((reason.code, min(share_loss(100 - reason.weight, spent, span), clocks)))
+    else:
+        mask = (gpu.throttle_reasons or 0) & rules.bad_mask
+        if mask:
+            clocks = _clock_loss(gpu)
+            found = [(r.code, min(100 - r.weight, clocks)) for r in rules.masks if mask & r.mask]
+    if len(found) > 1:
+        dropped = {other for code, _ in found for other in work.reason(code).supersedes}
+        best: dict[str, int] = {}
+        for code, loss in found:
+            if code not in dropped:
+                best[code] = max(loss, best.get(code, 0))
+        found = sorted(best.items())
+    return tuple(found)
+
+
+def _clock_loss(gpu: Gpu) -> int:
+    """What the clocks show to be lost, per cent; 100 where they say nothing."""
+    if gpu.sm_clock is None or not gpu.sm_clock_max:
+        return 100
+    return max(0, 100 - gpu.sm_clock * 100 // gpu.sm_clock_max)
+
+
+def take(
+    work: Work, key: str, place: Place, gpu: Gpu, stretch: Stretch, item: Item, seen: set[str], change: cond.Change
+) -> None:
+    """Throttling: own-slot reasons from counters, conditions with persistence from the mask."""
+    found = losses(work, gpu, item)
+    slot = item.ms // SLOT_MS
+    current: dict[str, int] = {}
+    if gpu.throttle_time is not None:
+        if found:
+            first = stretch.first + 1 if _span(work, item, 0) and slot > stretch.first else slot
+            for code, loss in found:
+                if loss > 0:
+                    place.segments.append((code, "O", min(first, slot), slot + 1, 100 - loss))
+    else:
+        current = dict(found)
+    for code, loss in current.items():
+        c = place.find(code)
+        if c is None:
+            if loss <= 0:
+                continue
+            c = cond.start(work, place, code, item.ms, 100 - loss, work.reason(code).persistence_samples <= 1, False)
+        if not c.confirmed:
+            c.seen += 1
+            if c.seen >= work.reason(code).persistence_samples and stretch.vouched:
+                cond.confirm(place, c, item.ms, slot, stretch.first)
+                c.run_from = -1
+        if c.confirmed:
+            if c.weight != 100 - loss:
+                cond.freeze(place, c)
+                c.weight = 100 - loss
+            if cond.bad(work, key, place, c, stretch, item.ms, False, False):
+                change.gap_unknown = True
+        else:
+            cond.pending(place, c, stretch, item.ms)
+    for code in seen:
+        c = place.find(code)
+        over = c is not None and work.reason(code).lasts == "share" and code not in current
+        if over and c is not None and cond.ended_by_sample(work, key, place, c, stretch, item.ms):
+            change.gap_unknown = True
+
+
+def share_loss(full: int, spent_ms: int, span_ms: int) -> int:
+    """The loss of `full` for the throttled share of a span, rounded down; 99 % of the span counts as all of it.
+
+    >>> share_loss(50, 6000, 15000)
+    20
+    """
+    if spent_ms * 100 >= span_ms * 99:
+        return full
+    return full * spent_ms // span_ms
+
+
+def _span(work: Work, item: Item, far: int = SLOT_MS) -> int:
+    """ms since the previous sample of this installation; `far` where that is too far away to vouch."""
+    state = work.state
+    own = state.agents.get(item.agent) if state else None
+    return item.ms - own if own is not None and 0 < item.ms - own <= VOUCH_MS else far

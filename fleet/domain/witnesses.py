@@ -1,0 +1,81 @@
+"""What others saw of a node: the probe, its peers, what a dead boot left on disk (fold.md 10, 20, 21)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from fleet.domain import conditions as cond
+from fleet.domain.context import covers
+from fleet.domain.slots import SLOT_MS
+from fleet.domain.state import Segment
+
+if TYPE_CHECKING:
+    from fleet.domain.placement import Item
+    from fleet.domain.work import Stretch, Work
+
+
+def unreachable(work: Work, stretch: Stretch, gap: str) -> list[Segment]:
+    """NODE_UNREACHABLE where the probe failed (certain with peers), possible where peers alone answered."""
+    out: list[Segment] = []
+    peers = work.context.peers_alive
+    for a, b in work.context.probe_failed:
+        first, end = max(-(-a // SLOT_MS), stretch.first), min(b // SLOT_MS, stretch.end)
+        cuts = {first, end}
+        for c, d in peers or ():
+            cuts.update(x for x in (-(-c // SLOT_MS), d // SLOT_MS) if first < x < end)
+        bounds = sorted(cuts)
+        for x, y in pairwise(bounds):
+            certain = covers(peers, x * SLOT_MS, y * SLOT_MS)
+            out.append(("NODE_UNREACHABLE", "N" if certain else "M", x, y, 100))
+    if gap == "NO_DATA" and stretch.same_boot:
+        for a, b in peers or ():
+            x, y = max(-(-a // SLOT_MS), stretch.first + 1), min(b // SLOT_MS, stretch.end)
+            if x < y:
+                out.append(("NODE_UNREACHABLE", "M", x, y, 100))
+    return out
+
+
+def node_lost(work: Work, item: Item, stretch: Stretch) -> tuple[Segment, ...]:
+    """NODE_LOST over the silence before an unclean boot's first sample (fold.md 20, 21)."""
+    if item.batch.last_shutdown != "unclean" or stretch.end <= stretch.first:
+        return ()
+    code, peers = "NODE_LOST", work.context.peers_alive
+    alive = item.batch.last_alive
+    accepted = peers is None or covers(peers, max(stretch.from_ms, alive or 0), stretch.to_ms)
+    out: list[Segment] = []
+    first = stretch.first + 1
+    last_ms = stretch.from_ms
+    if alive is not None:
+        last_ms = min(max(alive, stretch.from_ms), stretch.to_ms)
+        touched = last_ms // SLOT_MS
+        if touched == stretch.first:
+            out.append((code, "T", touched, touched + 1, 0))
+        else:
+            out.append((code, "E", touched, touched + 1, 0))
+        first = touched + 1
+    if first < stretch.end:
+        if alive is not None and accepted:
+            out.append((code, "O", first, stretch.end, 0))
+        else:
+            out.append((code, "E", first, stretch.end, 0))
+            if accepted:
+                for a, b in work.context.probe_failed:
+                    x, y = max(-(-a // SLOT_MS), first), min(b // SLOT_MS, stretch.end)
+                    if x < y:
+                        out.append((code, "O", x, y, 0))
+    if out:
+        work.report("opened", "n", code, stretch.to_ms, last_ms, stretch.to_ms, 0)
+        work.report("closed", "n", code, stretch.to_ms, last_ms, stretch.to_ms, 0)
+    return tuple(out)
+
+
+def assignments(work: Work, stretch: Stretch) -> None:
+    """End held conditions of a place at the instant at which a healthy device was assigned to it elsewhere."""
+    state = work.state
+    assert state is not None
+    for index, at in work.context.assigned:
+        if stretch.from_ms < at <= stretch.to_ms and index < len(state.places):
+            place = state.places[index]
+            for condition in tuple(place.conditions):
+                cond.end_held(work, f"g{index}", place, condition, stretch.first, at)
