@@ -11,6 +11,7 @@ from typing import Any, Callable, Optional
 
 from agent import contract, failpoints, wire
 from agent.clock import Clock
+from agent.errors import AgentError
 from agent.outbox import Batch, Outbox
 from agent.outbox_file import OutboxDamaged, OutboxFull
 from agent.schedule import retry_delay
@@ -93,7 +94,7 @@ class Sender:
         failpoints.reach("before_send")
         try:
             reply = self._transport.post(batch.body, self._headers(outbox, batch))
-        except TransportError as error:
+        except (TransportError, AgentError) as error:  # no answer, or the key file cannot be read any more
             why = str(error)
             self.result, self.last_error = "fail", why
             self._settle(lambda: outbox.release(batch, now.ts, why, count=False))

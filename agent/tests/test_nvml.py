@@ -150,6 +150,23 @@ def test_a_release_window_lets_go_of_the_driver_and_comes_back(stub_driver):
     assert collector.collect(INSTANT).status == OK
 
 
+def test_an_event_of_a_mig_instance_carries_its_compute_slices(stub_driver, tmp_path):
+    from agent.collect.kmsg import KmsgCollector
+    from agent.replay import ReplayClock
+
+    mig = {"gpu__0__mig.count": 7, "gpu__0__mig.0.instance": 1, "gpu__0__mig.0.slices": 4}
+    mig.update({"gpu__0__mig.3.instance": 5, "gpu__0__mig.3.slices": 3})
+    stub_driver.answers(gpu__0__mig_mode=1, **mig)
+    nvml = stub_driver.collector()
+    nvml.collect(INSTANT)
+    lines = [f"4,{n},{n},c;NVRM: Xid (PCI:0000:10:00 GPU-I:0{n}): 94, Contained: SM" for n in (1, 5, 6)]
+    (tmp_path / "kmsg").write_text("\n".join(lines) + "\n")
+    kmsg = KmsgCollector(tmp_path / "kmsg", ReplayClock(10), start=False, slices=nvml.slices)
+    events = kmsg.collect(INSTANT).facts["events"]
+    assert [(e["instance"], e.get("slices")) for e in events] == [("1", 4), ("5", 3), ("6", None)]
+    kmsg.close()
+
+
 def test_a_driver_before_535_answers_under_the_old_name(stub_driver):
     stub_driver.use("old")
     gpu = stub_driver.read(gpu__0__old_reasons=0x48).facts["gpus"][0]

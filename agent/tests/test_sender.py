@@ -264,6 +264,25 @@ def test_a_redirect_is_not_followed_and_the_key_stays_here(tmp_path, backend):
     rig.close()
 
 
+def test_a_key_file_that_vanished_keeps_everything_until_it_is_back(tmp_path, backend):
+    from agent.build_nodes import token_reader
+
+    key = tmp_path / "key"
+    key.write_text("one\n")
+    key.chmod(0o600)
+    rig = Rig(tmp_path / "s", backend.url, token=token_reader(key))
+    key.unlink()
+    rig.sample()
+    assert rig.sender.step() > 0
+    assert rig.store.outbox.queued_count() == 1
+    key.write_text("two\n")
+    key.chmod(0o600)
+    rig.drain()
+    assert backend.requests[-1][1]["Authorization"] == "Bearer two"
+    assert rig.store.outbox.queued_count() == 0
+    rig.close()
+
+
 class Raw:
     """A server that answers every connection with the same bytes, slowly if asked."""
 

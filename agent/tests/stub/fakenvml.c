@@ -242,3 +242,29 @@ int nvmlDeviceGetGpuFabricInfoV(void *handle, Fabric *out) {
     out->mask = 0;
     return 0;
 }
+
+/* MIG: gpu.<i>.mig.count places; gpu.<i>.mig.<n>.instance and .slices of those that are taken. */
+typedef struct { int index, place; } Mig;
+static Mig migs[64 * 8];
+int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *out) {
+    CHECK("mig");
+    *out = (unsigned)part(handle, "mig.count", 0);
+    return 0;
+}
+int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned place, void **out) {
+    char call[32];
+    Mig *mig = &migs[((Device *)handle)->index * 8 + place % 8];
+    snprintf(call, sizeof call, "mig.%u.slices", place);
+    if (!part(handle, call, 0)) return 6; /* not found */
+    mig->index = ((Device *)handle)->index;
+    mig->place = (int)place;
+    *out = mig;
+    return 0;
+}
+static unsigned long long of_mig(Mig *mig, const char *what) {
+    char call[32];
+    snprintf(call, sizeof call, "mig.%d.%s", mig->place, what);
+    return part(&devices[mig->index], call, 0);
+}
+int nvmlDeviceGetGpuInstanceId(void *handle, unsigned *out) { *out = (unsigned)of_mig(handle, "instance"); return 0; }
+int nvmlDeviceGetAttributes_v2(void *handle, unsigned *out) { out[6] = (unsigned)of_mig(handle, "slices"); return 0; }
