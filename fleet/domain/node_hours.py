@@ -247,13 +247,16 @@ def refold(
     load_row: Callable[[int], HourRow | None],
     rules: Rules,
     context: Context = EMPTY,
+    through_hour: int = -1,
 ) -> Refolded:
     """Fold the hours from `first_hour` again, until a closing state is the stored one again or `last_hour` is done.
 
     `opening`: the state after the last item before `first_hour` (the closing state of the newest earlier row that has
     one), None when there is none. `last_hour`: the newest hour with items or a row. `load_batches(hour)` gives at least
-    every batch whose touched range meets `[hour - 1, hour + 1]`, in any order, duplicates welcome. After convergence
-    (`converged`) the node's newest state and the later rows stand as they are; else `state` is the newest.
+    every batch whose touched range meets `[hour - 1, hour + 1]`, in any order, duplicates welcome. `through_hour`: the
+    newest dirty hour; nothing converges before it, so a caller that knows only the oldest gives `last_hour`. After
+    convergence (`converged`) the node's newest state and the later rows stand as they are and `state` is None; else
+    `state` is the newest.
     """
     if opening is not None and hour_of(opening.watermark_ms) >= first_hour:
         raise ValueError("the opening state holds items of the hours to be folded again")
@@ -285,13 +288,14 @@ def refold(
             _take_hour(work, items, hour, book, seed)
             old = load_row(hour)
             same = old is not None and old.closing_state == book.rows[hour].closing_state
-            if same and loader.newest <= hour + 1 and _same_inputs(placed, hour + 1, load_row, seed):
+            if same and hour >= through_hour and loader.newest <= hour + 1 and _same_inputs(placed, hour + 1, load_row, seed):
                 out.converged, out.end_hour = True, hour + 1
                 break
         hour += 1
     if not out.converged:
         out.end_hour = last_hour + 1
-    out.state, out.events, out.suspect = work.state, work.events, tuple(sorted(suspect))
+    out.events, out.suspect = work.events, tuple(sorted(suspect))
+    out.state = None if out.converged else work.state
     book.put(work.emissions())
     book.close()
     if out.converged and work.state is not None:
