@@ -173,10 +173,14 @@ def create_user(
         user = User.objects.filter(email__iexact=email.strip()).first()
         if user is None:
             try:
-                user = User.objects.create_user(email, password)
-            except ValidationError as error:
-                raise OrgInvalid(f"{email!r} is not an e-mail address.", "invalid_email") from error
-            record("user.created", actor=actor, org=owner_of, target=user.email)
+                with transaction.atomic():
+                    user = User.objects.create_user(email, password)
+            except (ValidationError, IntegrityError) as error:
+                user = User.objects.filter(email__iexact=email.strip()).first()  # made by somebody else just now
+                if user is None:
+                    raise OrgInvalid(f"{email!r} is not an e-mail address.", "invalid_email") from error
+            else:
+                record("user.created", actor=actor, org=owner_of, target=user.email)
         if is_provider and not user.is_staff:
             user.is_staff = user.is_superuser = True
             user.save(update_fields=["is_staff", "is_superuser"])

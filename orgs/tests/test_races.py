@@ -11,8 +11,8 @@ import pytest
 from django.db import connection, connections
 
 from orgs.errors import OrgInvalid
-from orgs.models import ApiKey, Membership, Org
-from orgs.services import create_org, delete_org, issue_key, remove_member, revoke_key, set_role
+from orgs.models import ApiKey, AuditEntry, Membership, Org, User
+from orgs.services import create_org, create_user, delete_org, issue_key, remove_member, revoke_key, set_role
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -67,9 +67,13 @@ def test_one_word_is_one_key(alpha: Any, beta: Any) -> None:
     assert ApiKey.objects.count() == 1
 
 
-def test_a_key_is_revoked_once(alpha: Any) -> None:
-    from orgs.models import AuditEntry
+def test_one_address_is_one_person() -> None:
+    results = at_once(*[lambda: create_user("cy@alpha.example", actor="test").pk] * 4)
+    assert set(results) == {User.objects.get().pk}
+    assert AuditEntry.objects.filter(action="user.created").count() == 1
 
+
+def test_a_key_is_revoked_once(alpha: Any) -> None:
     key, _ = issue_key(alpha, "k", ["read"], actor="test")
     at_once(*[lambda: revoke_key(key, actor="test")] * 3)
     assert AuditEntry.objects.filter(action="key.revoked").count() == 1
