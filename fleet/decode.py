@@ -44,7 +44,7 @@ def _type_of(field: wire.Field, structs: dict[str, Any]) -> Any:
         return structs[field.of]
     most = Meta(max_length=field.most)
     if field.type == "array":
-        return Annotated[tuple[structs[field.of], ...], most]
+        return Annotated[tuple[structs[field.of], ...], most]  # type: ignore[valid-type,name-defined]
     if field.type == "counts":
         return Annotated[dict[_Str, _UInt], most]
     if field.type == "words":

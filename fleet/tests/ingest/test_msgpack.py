@@ -83,18 +83,16 @@ def test_i07_six_levels_are_allowed() -> None:
     assert decode.decode(with_extra(nested(5))).node_id == "n1"
 
 
-@pytest.mark.parametrize("head", HUGE_HEADS.values(), ids=HUGE_HEADS)
+@pytest.mark.parametrize(("name", "head"), HUGE_HEADS.items(), ids=HUGE_HEADS)
 @pytest.mark.parametrize("place", ["bare", "in an unknown key", "as intervals", "as a string"])
-def test_i08_a_length_that_is_only_claimed_is_refused(head: bytes, place: str) -> None:
+def test_i08_a_length_that_is_only_claimed_is_refused(name: str, head: bytes, place: str) -> None:
     raws = {
         "bare": head,
         "in an unknown key": with_extra(head),
         "as intervals": b"\x81\xa9intervals" + head,
         "as a string": b"\x81\xa7node_id" + head,
     }
-    status, code = refusal(raws[place])
-    assert status == 400
-    assert code in ("bad_msgpack", "too_many_items")
+    assert refusal(raws[place]) == (400, "too_many_items" if name in ("array32", "map32") else "bad_msgpack")
 
 
 def test_i08_claimed_lengths_allocate_nothing() -> None:

@@ -221,6 +221,16 @@ def test_i19_ten_minutes_ahead_are_not_suspect_and_more_are(alpha: Any, token: s
 
 
 @pytest.mark.django_db
+def test_i19_any_sample_ahead_makes_the_batch_suspect(alpha: Any, token: str) -> None:
+    import time
+
+    now = int(time.time() * 1000)
+    for times in ([now, now + 900_000], [now + 900_000, now]):
+        assert post_raw(packed_raw(batch(TS, intervals=[interval(ts) for ts in times])), token).status == 202
+    assert count(alpha, "has_suspect_clock") == 2
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("offsets", "suspect"),
     [
