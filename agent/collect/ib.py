@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.clock import Instant
-from agent.collect.base import ABSENT, ERROR, OK, Memory, Reading
+from agent.collect.base import ABSENT, ERROR, OK, TIMEOUT, Memory, Reading
+from agent.collect.deadline import READ_TIMEOUT_S, DeadlineCall
 from agent.collect.ib_parse import deltas, parse_counter, parse_guid, port_facts, reasons_of
 from agent.collect.ib_read import Tree
 from agent.collect.nvml_parse import Hash
@@ -23,8 +24,9 @@ class IbCollector:
 
     source = "ib"
 
-    def __init__(self, sysfs: Path, hash_id: Hash) -> None:
+    def __init__(self, sysfs: Path, hash_id: Hash, timeout_s: float = READ_TIMEOUT_S) -> None:
         self._tree = Tree(sysfs)
+        self._read = DeadlineCall(self._tree.ports, timeout_s)
         self._hash = hash_id
         self._before: dict[str, dict[str, int]] = {}
         self._active: set[str] = set()  # ports that were ever ACTIVE
@@ -45,7 +47,9 @@ class IbCollector:
             self._before.clear()
             self._boot = at.boot_id
         try:
-            raw = self._tree.ports()
+            raw = self._read()
+        except TimeoutError:
+            return Reading(self.source, TIMEOUT, {"ib_ports": []})
         except OSError as error:
             log.warning("InfiniBand cannot be read: %s", type(error).__name__)
             return Reading(self.source, ERROR, {"ib_ports": []})

@@ -34,6 +34,8 @@ class Tree:
         self._root = sysfs / "class/infiniband"
         self._sysfs = sysfs
         self.refused: set[str] = set()
+        self._pci_names: list[str] = []
+        self._gpus: dict[str, str] = {}
 
     def ports(self) -> Optional[list[dict[str, Any]]]:
         """One map of raw texts per port; None where there is no InfiniBand at all."""
@@ -123,13 +125,17 @@ class Tree:
     def _gpu_paths(self) -> dict[str, str]:
         """Bus id of each NVIDIA display function -> its real path, which shows the bridges above it."""
         root = self._sysfs / "bus/pci/devices"
+        names = _names(root)
+        if names == self._pci_names:
+            return self._gpus
         found = {}
-        for name in _names(root):
+        for name in names:
             bus_id = canonical_bus_id(name)
             if bus_id is None or (self._text(root / name / "vendor") or "").strip() != "0x10de":
                 continue
             if (self._text(root / name / "class") or "").startswith("0x03"):
                 found[bus_id] = os.path.realpath(root / name)
+        self._pci_names, self._gpus = names, found
         return found
 
 

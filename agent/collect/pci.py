@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from agent.clock import Instant
-from agent.collect.base import ABSENT, ERROR, OK, Memory, Reading
+from agent.collect.base import ABSENT, ERROR, OK, TIMEOUT, Memory, Reading
+from agent.collect.deadline import READ_TIMEOUT_S, DeadlineCall
 from agent.wire import MAX_FUNCTIONS, canonical_bus_id
 
 NVIDIA = "0x10de"
@@ -15,20 +16,28 @@ _DISPLAY, _BRIDGE_OTHER = "0x03", "0x0680"  # GPUs (VGA and 3D controllers), NVS
 _DRIVER = "nvidia"
 
 
-def read_functions(sysfs: Path) -> Optional[dict[str, dict[str, Any]]]:
-    """Bus id -> {class, config: first 4 bytes or None, driver} of NVIDIA GPUs and switches; None without sysfs."""
+def read_functions(sysfs: Path, known: Optional[dict[str, str]] = None) -> Optional[dict[str, dict[str, Any]]]:
+    """Bus id -> {class, config: first 4 bytes or None, driver} of NVIDIA GPUs and switches; None without sysfs.
+
+    `known` keeps, between calls, the class of each function that was looked at ("" for those of no interest).
+    """
+    known = {} if known is None else known
     root = sysfs / "bus/pci/devices"
     try:
         names = sorted(os.listdir(root))
     except OSError:
         return None
+    for gone in set(known) - set(names):
+        del known[gone]  # another device may come to its place
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         bus_id = canonical_bus_id(name)
-        if bus_id is None or _text(root / name / "vendor") != NVIDIA:
+        if bus_id is None:
             continue
-        kind = _text(root / name / "class")
-        if not (kind.startswith(_DISPLAY) or kind.startswith(_BRIDGE_OTHER)):
+        if name not in known:
+            known[name] = _kind(root / name)
+        kind = known[name]
+        if not kind:
             continue
         found[bus_id] = {
             "class": kind,
@@ -38,6 +47,12 @@ def read_functions(sysfs: Path) -> Optional[dict[str, dict[str, Any]]]:
             else None,
         }
     return found
+
+
+def _kind(path: Path) -> str:
+    """The class of an NVIDIA GPU or switch, "" for every other function."""
+    kind = _text(path / "class") if _text(path / "vendor") == NVIDIA else ""
+    return kind if kind.startswith((_DISPLAY, _BRIDGE_OTHER)) else ""
 
 
 def _text(path: Path) -> str:
@@ -65,8 +80,9 @@ class PciCollector:
 
     source = "pci"
 
-    def __init__(self, sysfs: Path) -> None:
-        self._sysfs = sysfs
+    def __init__(self, sysfs: Path, timeout_s: float = READ_TIMEOUT_S) -> None:
+        self._known: dict[str, str] = {}
+        self._read = DeadlineCall(lambda: read_functions(sysfs, self._known), timeout_s)
         self._seen: list[str] = []
         self._drivers: dict[str, Optional[str]] = {}
         self.states: dict[str, str] = {}
@@ -77,7 +93,11 @@ class PciCollector:
 
     def collect(self, at: Instant) -> Reading:
         """The state of every function that is or was there."""
-        functions = read_functions(self._sysfs)
+        try:
+            functions = self._read()
+        except TimeoutError:
+            self.states = {}
+            return Reading(self.source, TIMEOUT)
         if functions is None:
             self.states = {}
             return Reading(self.source, ERROR if self._seen else ABSENT)

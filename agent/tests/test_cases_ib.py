@@ -172,3 +172,34 @@ def test_no_path_of_a_recording_leads_out_of_its_folder():
         list(replay("ib", "/sys/../../etc/x:1"))
     with pytest.raises(UsageError):
         list(replay("ib", "readlink /sys/class/infiniband/a -> ../../../../../../../../etc"))
+
+
+def test_a_device_whose_files_hang_is_a_timeout_and_comes_back(tmp_path):
+    """Opening a FIFO that nobody writes to blocks as a read of a sick adapter does."""
+    import os
+    import threading
+
+    from agent.collect.ib import IbCollector
+    from agent.replay import build_tree
+    from agent.tests.stub_driver import INSTANT
+
+    counter = "/sys/class/infiniband/mlx5_0/ports/1/counters/link_downed"
+    build_tree(tmp_path, ["/sys/class/infiniband/mlx5_0/ports/1/state:4: ACTIVE", f"{counter}:1"])
+    collector = IbCollector(tmp_path / "sys", lambda kind, text: text, timeout_s=0.2)
+    assert collector.collect(INSTANT).status == "ok"
+    path = tmp_path / counter[1:]
+    path.unlink()
+    os.mkfifo(path)
+    before = threading.active_count()
+    assert [collector.collect(INSTANT).status for _ in range(3)] == ["timeout"] * 3
+    assert threading.active_count() == before + 1  # one reader hangs, and no second is begun
+    with open(path, "w") as writer:
+        writer.write("3\n")
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and thread.daemon and "run" in thread.name:
+            thread.join(10)
+    path.unlink()
+    path.write_text("3\n")
+    reading = collector.collect(INSTANT)
+    assert reading.status == "ok"
+    assert reading.facts["ib_ports"][0]["counters"] == {"link_downed": 2}  # the flaps of the meantime are not lost
