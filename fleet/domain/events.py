@@ -183,6 +183,7 @@ def _condition(work: Work, place: Place, reason: Reason, at: int, parts: tuple[t
         c.parts = tuple(sorted({**dict(c.parts), **dict(parts)}.items())) if parts else ()
         weight = sliced(reason.weight, c.parts)
         if weight != c.weight and c.confirmed:
+            c.last = max(c.last, at) if c.run_from >= 0 else c.last
             cond.freeze(place, c)
             c.run_from = c.last = at
             c.stance = "E"

@@ -77,16 +77,16 @@ def _slot(segments: Iterable[Segment], shares: Iterable[Share], slot: int, cause
     reasons: list[tuple[State, int, int, int, str]] = []
     notes: list[str] = []
     possible: set[str] = set()
-    covered: dict[str, tuple[int, int, int]] = {}
+    covered: dict[str, tuple[int, int, int, int]] = {}  # from, to, greatest and least weight
     bad: dict[str, int] = {}
     for code, kind, a, b, w in segments:
         if kind == "C":
             if a < stop and b >= start:
                 old = covered.get(code)
                 if old is not None and max(a, old[0]) <= min(b, old[1]):
-                    covered[code] = (min(a, old[0]), max(b, old[1]), min(w, old[2]))
+                    covered[code] = (min(a, old[0]), max(b, old[1]), max(w, old[2]), min(w, old[3]))
                 elif old is None or b - a > old[1] - old[0]:
-                    covered[code] = (a, b, w)
+                    covered[code] = (a, b, w, w)
         elif a <= slot < b:
             if kind == "B":
                 bad[code] = min(w, bad.get(code, 100))
@@ -110,12 +110,12 @@ def _slot(segments: Iterable[Segment], shares: Iterable[Share], slot: int, cause
                 reasons.append((_E, w, 100, w, code))
             elif kind == "X":
                 return Verdict(State.UNKNOWN, None, 100, 0, (code,))
-    for code, (a, b, w) in covered.items():
+    for code, (a, b, most, least) in covered.items():
         if a <= start and b >= stop:
-            reasons.append((_O, w, w, w, code))
+            reasons.append((_O, most, most, least, code))
             bad.pop(code, None)
         elif code not in bad:
-            reasons.append((_E, 100, 100, w, code))
+            reasons.append((_E, 100, 100, least, code))
     for code, w in bad.items():
         reasons.append((_E, w, 100, w, code))
     for share in shares:

@@ -288,7 +288,12 @@ def refold(
             _take_hour(work, items, hour, book, seed)
             old = load_row(hour)
             same = old is not None and old.closing_state == book.rows[hour].closing_state
-            if same and hour >= through_hour and loader.newest <= hour + 1 and _same_inputs(placed, hour + 1, load_row, seed):
+            if (
+                same
+                and hour >= through_hour
+                and loader.newest <= hour + 1
+                and _same_inputs(placed, hour + 1, load_row, seed)
+            ):
                 out.converged, out.end_hour = True, hour + 1
                 break
         hour += 1

@@ -220,7 +220,8 @@ def _sample(
         clock = interval.clock
         good = clock is None or clock.status == "synchronised"
         undecided = jump is not None and bt >= jump[0]
-        if good and not undecided and new is not None and bt - new.boottime <= LIVE_MS:
+        stepped = bool(live) and abs(diff - _median(live)) > JUMP_MS  # a step of the clock is ignored (fold.md 2)
+        if good and not undecided and not stepped and new is not None and bt - new.boottime <= LIVE_MS:
             values = list(live)
             insort(values, diff)
             live = tuple(values)

@@ -57,6 +57,7 @@ class Work:
         self.events: list[ConditionEvent] = []
         self.sink = RunSink(self.subjects(), state.open_slot if state else 0)
         self.kmsg_ok = True
+        self.several = False  # whether another installation was heard just before this sample
         self.nvml = "ok"
         self.port_last: dict[str, tuple[int, str]] = {}  # of ports below 100: weight and code before this sample
         self.calm: quick.Calm | None = None
@@ -111,6 +112,8 @@ class Work:
         reason = self.reason(condition.code)
         if condition.opened or not reason.lowers:
             return
+        if self.several and condition.since == at_ms:
+            return  # two installations: the next sample may contradict
         for other in subject.conditions:
             if other is not condition and other.confirmed:
                 if other.code in reason.symptom_of:
@@ -158,7 +161,8 @@ class Work:
                 for condition in subject.conditions:
                     condition.old = True
         witnesses.assignments(self, stretch)
-        before = installations.marks(state) if item.agent not in state.agents or len(state.agents) > 1 else None
+        self.several = bool(state.agents) and (item.agent not in state.agents or len(state.agents) > 1)
+        before = installations.marks(state) if self.several else None
 
         lost_node = witnesses.node_lost(self, item, stretch) if first_of_boot else ()
         clock = "" if item.clock_ok else "CLOCK"
