@@ -42,11 +42,6 @@ class Trouble:
         return "mark" if self.word == "available" else self.word
 
     @property
-    def where(self) -> str:
-        """`GPU 3, 4 of gpu-017`, or the node alone."""
-        return f"{self.places} of {self.node}" if self.subjects else self.node
-
-    @property
     def places(self) -> str:
         """`GPU 3, 4`."""
         return f"GPU {', '.join(str(place) for place, _ in self.subjects)}"
@@ -61,7 +56,7 @@ class Trouble:
         return WORDS.index(self.word), not self.is_condition, self.since_ms or 0, self.node, self.code
 
 
-def troubles_of(node_id: int, node: str, cluster: str, now: NodeNow, now_ms: int) -> tuple[Trouble, ...]:
+def troubles_of(node_id: int, node: str, cluster: str, now: NodeNow, last_sample_ms: int | None) -> tuple[Trouble, ...]:
     """What is wrong with one node: its own conditions, those of its ports and GPUs, what is unknown and why."""
 
     def trouble(word: str, code: str, subjects: Iterable[Gpu], condition: Condition | None, **more: Any) -> Trouble:
@@ -76,9 +71,13 @@ def troubles_of(node_id: int, node: str, cluster: str, now: NodeNow, now_ms: int
         }
         values.update(more)
         named = tuple((gpu.place, gpu.uuid) for gpu in subjects)
-        found = Trouble(node_id, node, cluster, word, code, subjects=named, **values)
-        return found if found.headline else replace(found, headline=f"{found.where}: {found.what}")
+        if "headline" not in values:
+            where = f"GPU {', '.join(str(place) for place, _ in named)} of {node}" if named else node
+            values["headline"] = f"{where}: {values['what']}"
+        return Trouble(node_id, node, cluster, word, code, subjects=named, **values)
 
+    if now.is_plain:
+        return ()
     found: list[Trouble] = []
     seen: set[str] = set()
     for condition in now.conditions:
@@ -115,7 +114,7 @@ def troubles_of(node_id: int, node: str, cluster: str, now: NodeNow, now_ms: int
                 headline=f"{node} is silent",
                 text="No sample has come. Nothing is claimed for silence without a witness.",
                 action=SILENCE_ACTION,
-                since_ms=now.last_sample_ms,
+                since_ms=last_sample_ms,
             )
         )
         return tuple(sorted(found, key=Trouble.order))

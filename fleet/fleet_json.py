@@ -103,7 +103,7 @@ def _node(row: NodeRow) -> dict[str, Any]:
         "simulated": row.is_simulated,
         "state": row.now.word,
         "silent": row.now.is_silent,
-        "last_sample": when(row.now.last_sample_ms),
+        "last_sample": when(row.last_sample_ms),
         "agent_version": row.agent_version,
         "driver_version": row.now.driver or None,
         "dropped_batches": row.dropped_total,
@@ -177,7 +177,7 @@ def _lines(fleet: Fleet) -> Iterator[list[Any]]:
     for cluster in (*fleet.clusters, *fleet.more_clusters):
         for row in cluster.nodes:
             tail = [
-                when(row.now.last_sample_ms),
+                when(row.last_sample_ms),
                 row.agent_version,
                 floored(row.sums.nominal, 100 * row.sums.known),
                 floored(row.sums.known, row.sums.all),

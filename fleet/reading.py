@@ -75,6 +75,7 @@ class NodeRow:
     cluster: str
     is_simulated: bool
     now: NodeNow
+    last_sample_ms: int | None
     bounds: Bounds
     sums: Sums
     agent_version: str

@@ -34,10 +34,11 @@ from fleet.selectors_hours import (
     place_sums,
     read_hour,
 )
-from fleet.selectors_live import MARKS, WORDS, Gpu, node_now, to_ms
+from fleet.selectors_live import MARKS, WORDS, Gpu, is_silent, read_summary, to_ms
 from fleet.strip_drawing import draw, in_words
 
-NODES_ON_PAGE = 48  # over all clusters; one cluster alone pages by twice as many
+NODES_ON_PAGE = 48  # over all clusters
+NODES_OF_CLUSTER = 64  # per page of one cluster
 LEAST_PER_CLUSTER = 4
 CLUSTERS_ON_PAGE = 12
 
@@ -76,7 +77,7 @@ def get_fleet(
     blocks = _order_clusters(clusters, by_cluster)
     if wanted.cluster:
         blocks = [cluster for cluster in blocks if cluster.name == wanted.cluster]
-    share = NODES_ON_PAGE * 2 if wanted.cluster else max(LEAST_PER_CLUSTER, NODES_ON_PAGE // max(1, len(blocks)))
+    share = NODES_OF_CLUSTER if wanted.cluster else max(LEAST_PER_CLUSTER, NODES_ON_PAGE // max(1, len(blocks)))
     shown: list[ClusterRows] = []
     more: list[ClusterRows] = []
     for cluster in blocks:
@@ -129,13 +130,15 @@ def _read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster]) -> 
         if node_id in added and slot_of(to_ms(first_seen_at)) >= window.first_slot
     }
     firsts = load_first_bodies(new) if new else {}
+    now_ms = to_ms(now)
     found = []
     for node_id, name, cluster_id, first_seen_at, last_sample_at, agent_version, dropped, summary in nodes:
-        live = node_now(summary or "{}", last_sample_at, now)
+        last_ms = to_ms(last_sample_at) if last_sample_at else None
+        live = read_summary(summary or "{}", is_silent(last_ms, now_ms))
         first_slot = max(window.first_slot, slot_of(to_ms(first_seen_at)))
         if node_id in firsts:
             first_slot = first_hour_slot(new[node_id]) + read_hour(firsts[node_id]).known_from
-        end_slot = window.now_slot if live.is_silent else slot_of(live.last_sample_ms or 0)
+        end_slot = window.now_slot if live.is_silent else slot_of(last_ms or 0)
         bounds = Bounds(first_slot, max(first_slot, end_slot), len(live.gpus), live.is_silent)
         cluster = clusters[cluster_id]
         found.append(
@@ -146,11 +149,12 @@ def _read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster]) -> 
                 cluster=cluster.name,
                 is_simulated=cluster.is_simulated,
                 now=live,
+                last_sample_ms=last_ms,
                 bounds=bounds,
                 sums=node_sums(added.get(node_id), bounds),
                 agent_version=agent_version,
                 dropped_total=dropped,
-                troubles=troubles_of(node_id, name, cluster.name, live, to_ms(now)),
+                troubles=troubles_of(node_id, name, cluster.name, live, last_ms),
             )
         )
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -19,7 +19,7 @@ from fleet.domain.rules import Reason, load_rules
 
 REMEMBERED = 4096  # summaries, about 8 kB each
 SILENT_AFTER_MS = 180_000  # three uploads of a minute each
-WORDS = ("down", "degraded", "unknown", "held", "available")  # worst first
+WORDS = ("down", "held", "degraded", "unknown", "available")  # worst first
 GLYPHS = {"down": "×", "degraded": "!", "unknown": "?", "held": "H", "available": ""}
 MARKS = ("edge", "pending", "contested")
 
@@ -84,12 +84,11 @@ class Gpu:
 
 @dataclass(frozen=True)
 class NodeNow:
-    """A node as its page row shows it: when it was heard, its GPUs, what holds for it.
+    """A node as its page row shows it: its GPUs, what holds for it.
 
     `word` is the worst state among its GPUs; a node without any is unknown.
     """
 
-    last_sample_ms: int | None
     is_silent: bool
     gpus: tuple[Gpu, ...]
     ports: tuple[Gpu, ...]
@@ -101,6 +100,16 @@ class NodeNow:
 
     word: str
     counts: Mapping[str, int]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing to say of it: all is available and unmarked."""
+        return self.counts["available"] == len(self.gpus) and not (
+            self.is_silent
+            or self.conditions
+            or any(gpu.conditions for gpu in self.gpus)
+            or any(port.conditions for port in self.ports)
+        )
 
     def count(self, word: str) -> int:
         """How many of its GPUs are in this state."""
@@ -122,7 +131,7 @@ def action_of(code: str) -> str:
     """What to do about a reason; empty when nothing helps."""
     reason = reason_of(code)
     action = reason.action.rstrip(". ") if reason else ""
-    return "" if action.lower() in ("", "none") else re.sub(r"\bgpu\b", "GPU", action)
+    return "" if action.lower() in ("", "none") else re.sub(r"\b(gpu|rma)\b", lambda word: word[0].upper(), action)
 
 
 def state_word(state: str, nominal: int | None) -> str:
@@ -134,33 +143,30 @@ def state_word(state: str, nominal: int | None) -> str:
     return "down" if nominal == 0 else "degraded" if nominal < 100 else "available"
 
 
-def node_now(summary: str, last_sample_at: datetime | None, now: datetime) -> NodeNow:
-    """The node's summary (its JSON text) as of `now`."""
-    last_ms = to_ms(last_sample_at) if last_sample_at else None
-    is_silent = last_ms is None or to_ms(now) - last_ms > SILENT_AFTER_MS
-    return replace(read_summary(summary, is_silent), last_sample_ms=last_ms)
+def is_silent(last_sample_ms: int | None, now_ms: int) -> bool:
+    """Whether a node was not heard for longer than a late upload explains."""
+    return last_sample_ms is None or now_ms - last_sample_ms > SILENT_AFTER_MS
 
 
 @lru_cache(maxsize=REMEMBERED)
-def read_summary(text: str, is_silent: bool) -> NodeNow:
+def read_summary(text: str, silent: bool) -> NodeNow:
     """What a summary says; a pure function of its text, which stays the same while nothing happens to a node."""
     summary = msgspec.json.decode(text)
     gpus, ports = [], []
     for entry in summary.get("subjects", ()):
         if entry.get("kind") == "gpu":
-            gpus.append(_subject(entry, is_silent))
+            gpus.append(_subject(entry, silent))
         elif entry.get("kind") == "port":
-            ports.append(_subject(entry, is_silent))
+            ports.append(_subject(entry, silent))
     node = summary.get("node", {})
     sources = summary.get("sources", {})
     counts = {word: sum(gpu.word == word for gpu in gpus) for word in WORDS}
     return NodeNow(
-        last_sample_ms=None,
-        is_silent=is_silent,
+        is_silent=silent,
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.place)),
         ports=tuple(ports),
         conditions=_conditions(node),
-        causes=("NO_DATA",) if is_silent else tuple(node.get("certain", ())),
+        causes=("NO_DATA",) if silent else tuple(node.get("certain", ())),
         model=", ".join(sorted({gpu.model for gpu in gpus if gpu.model})),
         driver=summary.get("driver") or "",
         broken_sources=tuple(sorted(name for name, status in sources.items() if status not in ("ok", "absent"))),
@@ -169,14 +175,14 @@ def read_summary(text: str, is_silent: bool) -> NodeNow:
     )
 
 
-def _subject(entry: dict[str, Any], is_silent: bool) -> Gpu:
+def _subject(entry: dict[str, Any], silent: bool) -> Gpu:
     subject = entry.get("subject", "")
     state = entry.get("state", "unknown")
     conditions = _conditions(entry)
     certain = tuple(entry.get("certain", ()))
     word = state_word(state, entry.get("nominal"))
     weight, lower, upper, causes = entry.get("nominal"), entry.get("lower", 100), entry.get("upper", 0), certain
-    if is_silent:
+    if silent:
         word, weight, lower, upper, causes = _silent(word, conditions)
     return Gpu(
         place=int(subject[1:]) if re.fullmatch(r"g\d{1,3}", subject) else -1,
@@ -184,7 +190,7 @@ def _subject(entry: dict[str, Any], is_silent: bool) -> Gpu:
         bus_id=entry.get("bus_id", ""),
         model=entry.get("model", "").removeprefix("NVIDIA "),
         word=word,
-        marks=() if is_silent or state not in MARKS else (state,),
+        marks=() if silent or state not in MARKS else (state,),
         weight=weight,
         lower=lower,
         upper=upper,

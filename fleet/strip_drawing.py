@@ -18,7 +18,7 @@ WIDTH = 1440
 HALF = 8  # half the height: a share of one
 LEAST_LEVEL = 3  # of 8: a fault of one GPU of many must still be seen
 LEAST_WIDTH = 3
-MOST_RUNS = 60  # per path; beyond it near neighbours are drawn as one
+MOST_RUNS = 40  # per path; beyond it near neighbours are drawn as one
 ORDER = ("none", "available", "degraded", "held", "down")  # later ones are drawn over earlier ones
 
 
