@@ -13,7 +13,6 @@ from fractions import Fraction
 
 import pytest
 
-from claims.domain.completeness import assess
 from claims.domain.contract import Contract, pick_version
 from claims.domain.contract_load import canonical, contract_from, digest
 from claims.domain.evaluate import evaluate
@@ -377,35 +376,6 @@ def test_36_overlays_are_rows_with_an_author_and_facts_stay_as_they_are():
         Row("maintenance", "n1", 10, 5)
     with pytest.raises(BadRow):
         Row("vacation", "n1", 5, 10)
-
-
-def test_unknown_fields_and_missing_ones_are_named():
-    for change, field in (({"teirs": []}, "teirs"), ({"scope": "rack"}, "scope"), ({"zone": "Mars"}, "zone")):
-        with pytest.raises(ClaimsError) as caught:
-            terms(**change)
-        assert caught.value.field == field
-    for name in ("name", "version", "kind", "counts", "scope"):
-        with pytest.raises(ClaimsError) as caught:
-            contract_from({key: value for key, value in TERMS.items() if key != name})
-        assert (caught.value.code, caught.value.field) == ("contract_missing_key", name)
-
-
-def test_every_field_that_always_matters_makes_the_contract_incomplete():
-    quiet = inputs({"n1": line()})
-    for name in ("zone", "clock_start", "pooling", "fee_charged"):
-        found = assess(contract_from({key: value for key, value in TERMS.items() if key != name}), quiet)
-        assert (found.status, found.missing, found.result) == ("incomplete", (name,), None)
-
-
-def test_both_readings_of_an_incomplete_contract_are_shown():
-    contract = contract_from(
-        {key: value for key, value in TERMS.items() if key not in ("denominator", "ambiguous_counts")}
-    )
-    rows = [Row("entitlement", "n1", FIRST, FIRST + 100_000)]
-    maybe = bad(Reason("NODE_LOST", 0, "hardware_failure", "ambiguous", Standing.CERTAIN))
-    found = assess(contract, inputs({"n1": line((0, 150, maybe))}, rows=rows, entitled=()))
-    assert set(found.missing) == {"ambiguous_counts", "denominator"}
-    assert (found.least.claim, found.most.claim) == (Decimal("0.00"), Decimal("1000.00"))
 
 
 def test_readings_are_ordered_in_seconds_for_a_plain_percentage():

@@ -1,0 +1,43 @@
+"""Contracts that can't be used, and contracts that don't say enough (contract.md 9)."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from claims.domain.completeness import assess
+from claims.domain.contract_load import contract_from
+from claims.domain.facts import Reason, Standing
+from claims.domain.rows import Row
+from claims.errors import ClaimsError
+from claims.tests.domain.test_traps import FIRST, TERMS, bad, inputs, line, terms
+
+
+def test_unknown_fields_and_missing_ones_are_named():
+    for change, field in (({"teirs": []}, "teirs"), ({"scope": "rack"}, "scope"), ({"zone": "Mars"}, "zone")):
+        with pytest.raises(ClaimsError) as caught:
+            terms(**change)
+        assert caught.value.field == field
+    for name in ("name", "version", "kind", "counts", "scope"):
+        with pytest.raises(ClaimsError) as caught:
+            contract_from({key: value for key, value in TERMS.items() if key != name})
+        assert (caught.value.code, caught.value.field) == ("contract_missing_key", name)
+
+
+def test_every_field_that_always_matters_makes_the_contract_incomplete():
+    quiet = inputs({"n1": line()})
+    for name in ("zone", "clock_start", "pooling", "fee_charged"):
+        found = assess(contract_from({key: value for key, value in TERMS.items() if key != name}), quiet)
+        assert (found.status, found.missing, found.result) == ("incomplete", (name,), None)
+
+
+def test_both_readings_of_an_incomplete_contract_are_shown():
+    contract = contract_from(
+        {key: value for key, value in TERMS.items() if key not in ("denominator", "ambiguous_counts")}
+    )
+    rows = [Row("entitlement", "n1", FIRST, FIRST + 100_000)]
+    maybe = bad(Reason("NODE_LOST", 0, "hardware_failure", "ambiguous", Standing.CERTAIN))
+    found = assess(contract, inputs({"n1": line((0, 150, maybe))}, rows=rows, entitled=()))
+    assert set(found.missing) == {"ambiguous_counts", "denominator"}
+    assert (found.least.claim, found.most.claim) == (Decimal("0.00"), Decimal("1000.00"))
