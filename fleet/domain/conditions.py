@@ -11,6 +11,7 @@ from fleet.domain.state import Condition, Segment, Subject
 if TYPE_CHECKING:
     from fleet.domain.work import Stretch, Work
 
+ACT_MS = 180_000  # an owner's act is remembered this long
 ADMIN_MS = 120_000  # an owner's act explains an Xid 79 this long after it (review of the weights)
 LAPSE_MS = 600_000  # a pending reason lapses ten minutes after its event (fold.md 11, 24)
 
@@ -98,8 +99,10 @@ def possible(work: Work, key: str, subject: Subject, c: Condition, stretch: Stre
     work.opened(key, subject, c, ms)
 
 
-def contested(subject: Subject, c: Condition, stretch: Stretch, ms: int) -> None:
-    """Down by rule, but the GPU works."""
+def contested(work: Work, key: str, subject: Subject, c: Condition, stretch: Stretch, ms: int) -> None:
+    """Down by rule, but the GPU works: opens a review."""
+    if c.stance != "K":
+        work.report("review", key, c.code, ms, c.since, c.last, c.weight)
     slot = ms // SLOT_MS
     first = stretch.first + 1 if c.stance == "K" and stretch.vouched else slot
     freeze(subject, c)

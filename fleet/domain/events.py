@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 ADMIN_KINDS = ("driver_unload", "driver_unbind", "gpu_reset", "shutdown")
 SLICES = 7
+SYMPTOM_MS = 180_000  # a 74 this long after its cause is a symptom (review of the weights)
 
 
 def apply(work: Work, item: Item) -> None:
@@ -81,16 +82,19 @@ def _recovery_line(work: Work, index: int, place: Place, at: int, action: int | 
             return
     code = {1: "RECOVERY_REQUIRED", 2: "RECOVERY_REQUIRED", 3: "RECOVERY_DRAIN"}.get(action or 0)
     if code is None:
-        _note(place, "RECOVERY_OTHER", at)
+        _note(work, index, place, "RECOVERY_OTHER", at)
     elif place.find(code) is None:
         cond.start(work, place, code, at, work.reason(code).weight, True, True)
 
 
-def _note(place: Place, code: str, at: int) -> None:
+def _note(work: Work, index: int, place: Place, code: str, at: int) -> None:
+    """Show a reason in its slot; one that asks for a review opens one."""
     slot = at // SLOT_MS
     segment = (code, "N", slot, slot + 1, 100)
     if segment not in place.segments:
         place.segments.append(segment)
+        if work.reason(code).review:
+            work.report("review", f"g{index}", code, at, at, at, 100)
 
 
 def _xid(work: Work, index: int, place: Place, at: int, code: int, event: Any) -> None:
@@ -98,17 +102,20 @@ def _xid(work: Work, index: int, place: Place, at: int, code: int, event: Any) -
     assert state is not None
     reason = work.rules.xid(code, getattr(event, "severity", None))
     if reason is None:
-        _note(place, "XID_UNKNOWN", at)
+        _note(work, index, place, "XID_UNKNOWN", at)
         return
     if reason.lasts == "hidden":
         return
     if "missing" in reason.needs and "enumerates" in reason.ends and _admin(work, place, at):
         return  # the owner's own act: party none
+    if "links" in reason.needs and _follows(work, place, at):
+        _note(work, index, place, reason.code, at)
+        return  # a symptom of what a peer, the fabric manager or a reset did
     for c in place.conditions:
         if not c.confirmed and f"xid:{code}" in work.reason(c.code).needs:
             cond.confirm(place, c, at, at // SLOT_MS + 1, state.open_slot)
     if not reason.lowers:
-        _note(place, reason.code, at)
+        _note(work, index, place, reason.code, at)
         return
     parts = _parts(event)
     if reason.own_slot:
@@ -118,13 +125,23 @@ def _xid(work: Work, index: int, place: Place, at: int, code: int, event: Any) -
     elif reason.lasts == "condition":
         _condition(work, place, reason, at, parts)
     elif reason.lasts == "note":
-        _note(place, reason.code, at)
+        _note(work, index, place, reason.code, at)
 
 
 def _admin(work: Work, place: Place, at: int) -> bool:
     state = work.state
     assert state is not None
     return any((not bus or bus == place.bus) and 0 <= at - ms <= cond.ADMIN_MS for bus, ms in state.admin)
+
+
+def _follows(work: Work, place: Place, at: int) -> bool:
+    """Whether a peer's Xid 79, a reset or a driver's or owner's act came within three minutes before."""
+    state = work.state
+    assert state is not None
+    if any(0 <= at - ms <= SYMPTOM_MS for _, ms in state.admin):
+        return True
+    lost = (c for p in state.places if p is not place for c in p.conditions if c.code == "XID_79")
+    return any(0 <= at - c.since <= SYMPTOM_MS for c in lost)
 
 
 def _parts(event: Any) -> tuple[tuple[str, int], ...]:

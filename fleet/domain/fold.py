@@ -165,5 +165,5 @@ def _next_instant(state: NodeState, context: Context) -> int:
     times += [t for t in (context.entitled_from_ms, context.entitled_to_ms) if t is not None]
     times += [c.since + cond.LAPSE_MS for p in state.places for c in p.conditions if not c.confirmed]
     times += [p.active_ms + 86_400_000 for p in state.ports if p.active_ms > 0 and not p.expected]
-    times += [ms + 120_000 for _, ms in state.admin]
+    times += [ms + cond.ACT_MS for _, ms in state.admin]
     return min(t for t in times if t > state.last_ms - 2 * SLOT_MS)  # slots not yet closed may still meet it

@@ -40,7 +40,7 @@ def good(work: Work, key: str, place: Place, gpu: Gpu, stretch: Stretch, item: I
         elif place.find(code) is None:
             c = cond.start(work, place, code, ms, work.reason(code).weight, True, False)
             if under_power:
-                cond.contested(place, c, stretch, ms)
+                cond.contested(work, key, place, c, stretch, ms)
             elif cond.bad(work, key, place, c, stretch, ms, False, False):
                 change.gap_unknown = True
     throttle.take(work, key, place, gpu, stretch, item, seen, change)
@@ -78,7 +78,7 @@ def _listed(
         if c.seen >= ENUMERATED_SAMPLES:
             cond.ended_by_sample(work, key, place, c, stretch, ms)
         elif c.confirmed:
-            cond.contested(place, c, stretch, ms)
+            cond.contested(work, key, place, c, stretch, ms)
         else:
             cond.pending(place, c, stretch, ms)
         return False
@@ -96,7 +96,7 @@ def _listed(
         c.powered += 1
         if c.powered >= POWERED_SAMPLES and not place.has_action:
             return cond.ended_by_sample(work, key, place, c, stretch, ms)
-        cond.contested(place, c, stretch, ms)
+        cond.contested(work, key, place, c, stretch, ms)
     elif action is not None or (work.kmsg_ok and not place.has_action):
         return cond.bad(work, key, place, c, stretch, ms, False, c.stance == "E")
     else:
@@ -118,7 +118,7 @@ def _unconfirmed(
     if confirmed:
         cond.confirm(place, c, ms, slot, stretch.first)
         if under_power:
-            cond.contested(place, c, stretch, ms)
+            cond.contested(work, key, place, c, stretch, ms)
         else:
             cond.bad(work, key, place, c, stretch, ms, False, True)
         return False

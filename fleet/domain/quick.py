@@ -100,7 +100,7 @@ def take(work: Work, item: Item, state: NodeState, slot: int) -> bool:
     state.fit = item.fit
     state.agents[item.agent] = ms
     if state.admin:
-        state.admin = [a for a in state.admin if ms - a[1] <= cond.ADMIN_MS]
+        state.admin = [a for a in state.admin if ms - a[1] <= cond.ACT_MS]
     return True
 
 

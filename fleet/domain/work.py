@@ -23,7 +23,11 @@ from fleet.domain.verdicts import HEALTHY, State, Verdict
 
 
 class ConditionEvent(NamedTuple):
-    """A condition was `opened` or `closed` at the evidence `at_ms`; `first_ms`, `last_ms`: its own evidence."""
+    """A condition was `opened` or `closed` at the evidence `at_ms`, or asks for a `review` there.
+
+    A review is asked for by an unknown code and by a GPU that works though a rule says that it is down. `first_ms`,
+    `last_ms`: the condition's own evidence.
+    """
 
     kind: str
     subject: str
@@ -317,7 +321,7 @@ class Work:
         state.agents[item.agent] = item.ms
         if len(state.agents) > 1:
             state.agents = {a: t for a, t in state.agents.items() if item.ms - t <= VOUCH_MS}
-        state.admin = [a for a in state.admin if item.ms - a[1] <= cond.ADMIN_MS]
+        state.admin = [a for a in state.admin if item.ms - a[1] <= cond.ACT_MS]
 
     def tidy(self, subject: Subject, open_slot: int) -> None:
         """Forget what no longer touches an open slot."""
