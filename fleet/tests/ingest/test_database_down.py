@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from django import db
 from django.db import connection
 
 from fleet import ingest
@@ -150,6 +151,21 @@ def test_i38_a_session_that_ended_before_the_key_was_looked_up_is_no_500(
     keys.cache.clear()
     assert post(body, token).status in (202, 503)
     assert post(body, token).status == 202
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("kind", [db.InterfaceError, db.OperationalError, db.InternalError, db.Error])
+def test_i38_no_kind_of_database_error_at_the_look_up_is_a_500(
+    kind: type[Exception], token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise kind("it is gone")
+
+    monkeypatch.setattr(keys, "_look_up", fail)
+    monkeypatch.setattr(connection, "close", lambda: None)  # the test's own transaction
+    answer = post(packed()[0], token)
+    assert answer.status == 503
+    assert answer.headers["retry-after"]
 
 
 class OwnDatabase:
