@@ -65,6 +65,9 @@ def run(arguments: Sequence[str]) -> int:
         return main(arguments)
     except LauncherError as error:
         sentence, remedy, status = error.message, error.remedy, error.exit_status
+    except BrokenPipeError:  # `./goodput logs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         if error.errno not in OS_ERRORS:
             raise

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from .errors import LauncherError
@@ -76,7 +77,7 @@ def logs(arguments: Sequence[str]) -> int:
         time.sleep(0.3)
 
 
-def _show(log: Any, place: int, many: int, prefix: str) -> int:
+def _show(log: Path, place: int, many: int, prefix: str) -> int:
     """Print what stands after `place` (at the start only the last lines); returns where that ends."""
     with log.open("rb") as file:
         end = file.seek(0, os.SEEK_END)

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -51,7 +52,7 @@ def spawn(
         )
 
 
-def _drop_to(account: tuple[int, int] | None) -> dict:
+def _drop_to(account: tuple[int, int] | None) -> dict[str, Any]:
     if account is None:
         return {}
     return {"user": account[0], "group": account[1], "extra_groups": []}
@@ -157,7 +158,8 @@ def free_port() -> int:
     """A TCP port of 127.0.0.1 that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def http_status(port: int, path: str) -> int:

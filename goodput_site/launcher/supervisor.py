@@ -193,18 +193,19 @@ class Supervisor:
 
     def _stop_all(self) -> None:
         """First whatever uses the databases, all at once, then the databases. A second Ctrl-C kills."""
-        alive = [part for part in self.parts.values() if part.is_alive]
+        alive = [(part, part.process) for part in self.parts.values() if part.process and part.is_alive]
         if alive:
             self.say("Stopping ...")
-        for wave in ([p for p in alive if p.name not in DATABASES], [p for p in alive if p.name in DATABASES]):
-            for part in wave:
-                part.process.send_signal(part.stop_signal)
+        for last in (False, True):
+            wave = [(part, process) for part, process in alive if (part.name in DATABASES) is last]
+            for part, process in wave:
+                process.send_signal(part.stop_signal)
             deadline = time.monotonic() + PATIENCE_SECONDS
-            while any(part.process.poll() is None for part in wave):
+            while any(process.poll() is None for _, process in wave):
                 if time.monotonic() > deadline or self.stop_asked > 1:
                     break
                 time.sleep(0.02)
-            for part in wave:
-                processes.end_group(part.process.pid, signal.SIGKILL)
-                part.process.wait()
+            for part, process in wave:
+                processes.end_group(process.pid, signal.SIGKILL)
+                process.wait()
                 part.state = "stopped"

@@ -96,9 +96,7 @@ class Var:
 
     def read_status(self) -> dict[str, Any]:
         """What the last supervisor wrote; empty when there was none or it ended well."""
-        with contextlib.suppress(OSError, ValueError):
-            return json.loads(self.status_file.read_text())
-        return {}
+        return _read_json(self.status_file)
 
     def running(self) -> dict[str, Any]:
         """The status of a supervisor that lives; empty when none does."""
@@ -106,9 +104,15 @@ class Var:
         return status if status and is_same_process(status["pid"], status["started"]) else {}
 
     def read_env(self) -> dict[str, str]:
-        with contextlib.suppress(OSError, ValueError):
-            return json.loads(self.env_file.read_text())
-        return {}
+        """What the parts of the last supervisor were given."""
+        return _read_json(self.env_file)
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+    return {}
 
 
 def write_private(file: Path, text: str) -> None:
