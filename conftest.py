@@ -57,12 +57,12 @@ def _clean_process(request: pytest.FixtureRequest) -> Iterator[None]:
     flushes = bool(marker and marker.kwargs.get("transaction")) or "transactional_db" in request.fixturenames
     request.getfixturevalue("transactional_db" if flushes else "db")
     keys.cache.clear()
-    connection.set_schema_to_public()
+    connection.set_schema_to_public()  # type: ignore[attr-defined]
     if flushes:
         Org.objects.bulk_create([Org(**row) for row in rows], ignore_conflicts=True)
         _empty_schemas([row["schema_name"] for row in rows])
     yield
-    connection.set_schema_to_public()
+    connection.set_schema_to_public()  # type: ignore[attr-defined]
     keys.cache.clear()
 
 

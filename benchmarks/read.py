@@ -86,7 +86,7 @@ def _fill() -> None:
         past.append((oldest.hour, compress(oldest.to_bytes()), hours[1]))
     rows = []
     for node in [model, *twins]:
-        own = [] if node is model else [(hour.hour, hour.body, hour) for hour in hours]
+        own: list[tuple[int, Any, Any]] = [] if node is model else [(hour.hour, hour.body, hour) for hour in hours]
         for number, body, like in own + past:
             values = {field.name: getattr(like, field.name) for field in NodeHour._meta.fields if field.name != "pk"}
             rows.append(NodeHour(**{**values, "node": node, "hour": number, "body": body}))
@@ -98,7 +98,7 @@ def _round(org: Any, slots: Any) -> dict[str, float]:
     from django.utils import timezone
     from django_tenants.utils import tenant_context
 
-    from fleet.selectors import Period
+    from fleet.reading import Period
     from fleet.selectors_hours import add_up
 
     begin = time.process_time()

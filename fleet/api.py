@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django.db import connection
 from django.utils import timezone
@@ -15,23 +15,28 @@ from rest_framework.views import APIView
 
 from fleet.api_ingest import Batches
 from fleet.models import Cluster, Inbox
-from fleet.selectors import Period, fleet_summary
+from fleet.reading import Period
+from fleet.selectors import fleet_summary
 from goodput_site.pagination import CursorPages
 from orgs.authentication import Refused
 from orgs.errors import KeyRefused
+from orgs.keys import KeyInfo
 
 
 class OrgView(APIView):
     """A view that runs inside the caller's org, after checking that the key may read."""
 
+    key: KeyInfo
+
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Authenticate, check the scope, enter the org. OrgMiddleware leaves it again."""
         super().initial(request, *args, **kwargs)
+        self.key = cast(KeyInfo, request.auth)
         try:
-            request.auth.require("read")
+            self.key.require("read")
         except KeyRefused as error:
             raise Refused(error) from error
-        connection.set_schema(request.auth.schema_name)
+        connection.set_schema(self.key.schema_name)  # type: ignore[attr-defined]
 
 
 class Unprocessable(exceptions.ValidationError):
@@ -54,7 +59,7 @@ class Fleet(OrgView):
         period = Period.of(asked)
         if period.key != asked:
             raise Unprocessable({"period": [f"One of {', '.join(period.key for period in Period)}."]})
-        return Response(fleet_summary(timezone.now(), period, within=request.auth.cluster or None))
+        return Response(fleet_summary(timezone.now(), period, within=self.key.cluster or None))
 
 
 class ClusterSerializer(serializers.ModelSerializer[Cluster]):
@@ -65,7 +70,7 @@ class ClusterSerializer(serializers.ModelSerializer[Cluster]):
         fields = ["id", "name", "is_simulated", "created_at"]
 
 
-class Clusters(generics.ListAPIView[Cluster], OrgView):  # type: ignore[misc]
+class Clusters(generics.ListAPIView[Cluster], OrgView):
     """Clusters of the org."""
 
     serializer_class = ClusterSerializer
@@ -74,7 +79,7 @@ class Clusters(generics.ListAPIView[Cluster], OrgView):  # type: ignore[misc]
     def get_queryset(self) -> Any:
         """Those that the key may see."""
         clusters = super().get_queryset()
-        return clusters.filter(name=self.request.auth.cluster) if self.request.auth.cluster else clusters
+        return clusters.filter(name=self.key.cluster) if self.key.cluster else clusters
 
 
 class EvidenceSerializer(serializers.ModelSerializer[Inbox]):
@@ -105,13 +110,13 @@ class EvidenceSerializer(serializers.ModelSerializer[Inbox]):
 class NewestFirst(CursorPages):
     """By time of receipt."""
 
-    ordering = ("-received_at", "-sha256")
+    ordering = ("-received_at", "-sha256")  # type: ignore[assignment]
 
 
 _upload = Batches.as_view()
 
 
-class BatchesOrEvidence(generics.ListAPIView[Inbox], OrgView):  # type: ignore[misc]
+class BatchesOrEvidence(generics.ListAPIView[Inbox], OrgView):
     """GET lists received batches; POST, handed to the lean view before anything else, stores one."""
 
     serializer_class = EvidenceSerializer
@@ -121,7 +126,7 @@ class BatchesOrEvidence(generics.ListAPIView[Inbox], OrgView):  # type: ignore[m
     def get_queryset(self) -> Any:
         """Those that the key may see."""
         batches = super().get_queryset()
-        return batches.filter(cluster=self.request.auth.cluster) if self.request.auth.cluster else batches
+        return batches.filter(cluster=self.key.cluster) if self.key.cluster else batches
 
     post = Batches.post  # for the schema only
 

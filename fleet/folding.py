@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -36,6 +36,7 @@ from fleet.sql import columns, execute
 
 log = logging.getLogger(__name__)
 BUDGET_SECONDS = 20.0
+CONTEXT = Context()  # declared hardware and probes come with the settings of a later release
 
 SUMS = (
     "gpus",
@@ -234,51 +235,103 @@ def _fold_node(
     now: datetime,
     writes: Writes,
 ) -> None:
-    """Run the pure fold over one node's batches; on an error nothing of this node is written but the error."""
-    by_hash = {item.sha256: item for item in items}
-    try:
-        received = [received_batch(sha256, *bodies[sha256][:2]) for sha256 in by_hash]
-        context = Context()
-        advanced = advance(live.state, rows, received, rules, context)
-        newest = max(received, key=lambda batch: (batch.received_at_ms, batch.sha256))
-        node_now = current(advanced.state, int(now.timestamp() * 1000), rules, context)
-        summary = as_json(node_now, {**live.models, **models_of(newest.batch)}, newest.batch.driver_version)
-    except Exception as error:  # one bad node must not stop the others; it is counted, logged and shown
-        log.exception("the fold of node %s failed", live.node_id)
-        writes.failed[f"{type(error).__name__}: {error}"[:500]].extend(items)
+    """Run the pure fold over one node's batches and note down what is to be written."""
+    ok, outcome = _advance(live, items, bodies, rows, rules, writes)
+    if not ok:
         return
-    suspect = set(advanced.suspect)
-    for sha256, item in by_hash.items():
-        first_hour, last_hour = advanced.touched.get(sha256, (None, None))
-        error = "suspect_clock" if sha256 in suspect else None
-        writes.folded.append((item.sample_day, sha256, live.node_id, first_hour, last_hour, error))
-    for hour, row in advanced.rows.items():
+    newest = max(outcome.received, key=lambda batch: (batch.received_at_ms, batch.sha256)).batch
+    if outcome.state is not None:
+        node_now = current(outcome.state, int(now.timestamp() * 1000), rules, CONTEXT)
+        summary = as_json(node_now, {**live.models, **models_of(newest)}, newest.driver_version)
+    else:
+        summary = "{}"  # nothing of this node could be placed in time yet
+    for item in ok:
+        first_hour, last_hour = outcome.touched.get(item.sha256, (None, None))
+        reason = "suspect_clock" if item.sha256 in outcome.suspect else None
+        writes.folded.append((item.sample_day, item.sha256, live.node_id, first_hour, last_hour, reason))
+    for hour, row in outcome.rows.items():
         writes.hours[(live.node_id, hour)] = row
-    dirty = [late.first_hour for late in advanced.late] + list(advanced.dirty)
-    if live.dirty_hour is not None:
-        dirty.append(live.dirty_hour)
-    dropped = [bodies[sha256][2] for sha256 in by_hash if bodies[sha256][2] is not None]
+    dropped = [count for item in ok if (count := bodies[item.sha256][2]) is not None]
     writes.live.append(
         (
             live.node_id,
-            compress(advanced.state.to_bytes()),
-            min(dirty) if dirty else None,
-            instant(advanced.state.last_sample_ms),
-            instant(newest.received_at_ms),
-            newest.batch.agent_version,
-            max([live.dropped_total, *(count for count in dropped if count is not None)]),
-            live.batches + len(items),
+            compress(outcome.state.to_bytes()) if outcome.state is not None else None,
+            min(outcome.dirty, default=None),
+            instant(outcome.state.last_sample_ms) if outcome.state is not None else None,
+            instant(max(batch.received_at_ms for batch in outcome.received)),
+            newest.agent_version,
+            max([live.dropped_total, *dropped]),
+            live.batches + len(ok),
             summary,
         )
     )
-    for batch in received:
-        name, is_simulated = batch.batch.cluster_id, batch.batch.agent_version.endswith(SIMULATED_SUFFIX)
+    for received in outcome.received:
+        name, is_simulated = received.batch.cluster_id, received.batch.agent_version.endswith(SIMULATED_SUFFIX)
         writes.clusters[name] = writes.clusters.get(name, True) and is_simulated
+
+
+@dataclass
+class Outcome:
+    """What the fold made of a node's batches, added up over one or more calls."""
+
+    state: NodeState | None
+    rows: dict[int, HourRow]
+    dirty: list[int]
+    touched: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    suspect: set[bytes] = field(default_factory=set)
+    received: list[Any] = field(default_factory=list)
+
+
+def _advance(
+    live: Live,
+    items: list[Waiting],
+    bodies: dict[bytes, tuple[bytes, datetime, int | None]],
+    rows: dict[int, HourRow],
+    rules: Rules,
+    writes: Writes,
+) -> tuple[list[Waiting], Outcome]:
+    """(those that were folded, what came of it). All at once; if that fails, one by one, so that a poisonous batch is
+    counted alone and its neighbours go through."""
+    outcome = Outcome(live.state, {}, [] if live.dirty_hour is None else [live.dirty_hour])
+    try:
+        _advance_by(items, bodies, rows, rules, outcome)
+        return items, outcome
+    except Exception:  # told below, batch by batch
+        log.info("node %s: a batch can't be folded, trying one by one", live.node_id)
+    outcome = Outcome(live.state, {}, [] if live.dirty_hour is None else [live.dirty_hour])
+    folded = []
+    for item in items:
+        try:
+            _advance_by([item], bodies, {**rows, **outcome.rows}, rules, outcome)
+            folded.append(item)
+        except Exception as error:  # one bad batch must not stop the others; it is counted, logged and shown
+            log.exception("batch %s of node %s can't be folded", item.sha256.hex(), live.node_id)
+            writes.failed[f"{type(error).__name__}: {error}"[:500]].append(item)
+    return folded, outcome
+
+
+def _advance_by(
+    items: list[Waiting],
+    bodies: dict[bytes, tuple[bytes, datetime, int | None]],
+    rows: Mapping[int, HourRow],
+    rules: Rules,
+    outcome: Outcome,
+) -> None:
+    """Move `outcome` on by these batches. Raises before it changes anything."""
+    received = [received_batch(item.sha256, *bodies[item.sha256][:2]) for item in items]
+    advanced = advance(outcome.state, rows, received, rules, CONTEXT)
+    outcome.state = advanced.state
+    outcome.rows.update(advanced.rows)
+    outcome.dirty += [late.first_hour for late in advanced.late] + list(advanced.dirty)
+    outcome.touched.update(advanced.touched)
+    outcome.suspect.update(advanced.suspect)
+    outcome.received += received
 
 
 def received_batch(sha256: bytes, body: bytes, received_at: datetime) -> ReceivedBatch:
     """A stored batch, decoded for the fold."""
-    return ReceivedBatch(sha256, int(received_at.timestamp() * 1000), decode.decode_trusted(decode.gunzip(body)))
+    batch: Any = decode.decode_trusted(decode.gunzip(body))
+    return ReceivedBatch(sha256, int(received_at.timestamp() * 1000), batch)
 
 
 def instant(ms: int | None) -> datetime | None:

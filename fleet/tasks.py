@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 from celery import shared_task
+from django.core.management import call_command
+from django.db import DatabaseError
 from django.utils import timezone
 from django_tenants.utils import schema_context
 
@@ -13,10 +17,11 @@ from fleet.selectors_waiting import orgs_with_work
 from orgs.models import Org
 from orgs.tasks import org_task
 
+log = logging.getLogger(__name__)
 HINT_SECONDS = 10  # a message that waited longer is dropped: the next sweep sends another
 
 
-@shared_task(name="fleet.tasks.sweep")
+@shared_task(name="fleet.tasks.sweep")  # type: ignore[untyped-decorator]
 def sweep() -> int:
     """Ask one statement which orgs have work and send each to a worker; the number of orgs sent."""
     with schema_context("public"):
@@ -34,11 +39,20 @@ def fold_org(org: Org) -> int:
     return folded
 
 
-@shared_task(name="fleet.tasks.make_partitions")
+@shared_task(name="fleet.tasks.make_partitions")  # type: ignore[untyped-decorator]
 def make_partitions() -> int:
     """Make next weeks' inbox partitions in every org; the number made. One bad org does not stop the others."""
     made = 0
     with schema_context("public"):
         for org in Org.objects.filter(status=Org.Status.ACTIVE):
-            made += ensure_partitions(org.schema_name, timezone.now())
+            try:
+                made += ensure_partitions(org.schema_name, timezone.now())
+            except DatabaseError:
+                log.exception("org %s: its partitions could not be made", org.slug)
     return made
+
+
+@shared_task(name="fleet.tasks.clear_sessions")  # type: ignore[untyped-decorator]
+def clear_sessions() -> None:
+    """Delete sessions that have expired."""
+    call_command("clearsessions")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -138,6 +139,29 @@ def test_a_batch_that_breaks_the_fold_is_set_aside_and_stops_nobody(inside: Any)
     assert bad.attempts == 5
     assert bad.error
     assert orgs_with_work([inside]) == []
+
+
+def test_a_poisonous_batch_does_not_take_its_neighbours_along(inside: Any) -> None:
+    first = (FIRST_MS // HOUR_MS) * HOUR_MS + SLOT_MS // 2
+    for minute in range(10):
+        receive(packed(first_ts=first + minute * 60_000)[0], key_for(inside), {})
+    poisoned = Inbox.objects.all()[4]
+    with connection.cursor() as cursor:
+        cursor.execute("update fleet_inbox set body = 'not gzip' where sha256 = %s", [poisoned.sha256])
+    fold_waiting(timezone.now())
+    assert list(Inbox.objects.filter(folded_at=None).values_list("attempts", flat=True)) == [5]
+    assert Inbox.objects.exclude(folded_at=None).count() == 9
+    hour = NodeHour.objects.get()
+    assert 9 * 60 * hour.gpus - 60 * hour.gpus <= hour.observed_s < 10 * 60 * hour.gpus
+
+
+def test_a_node_whose_clock_runs_ahead_is_listed_and_not_judged(inside: Any) -> None:
+    ahead = int(time.time() * 1000) + 3 * HOUR_MS
+    receive(packed(first_ts=ahead)[0], key_for(inside), {})
+    fold_waiting(timezone.now())
+    assert Inbox.objects.get().error == "suspect_clock"
+    assert NodeHour.objects.count() == 0
+    assert NodeLive.objects.get().last_sample_at is None
 
 
 def test_conflicting_seq_is_kept_and_not_folded(inside: Any) -> None:
