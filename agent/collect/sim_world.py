@@ -50,6 +50,9 @@ class World:
         self.node = node
         self.scenario = DEMO_ROLES[role % len(DEMO_ROLES)] if scenario == "demo" else scenario
         self.episode_slots = MONTH_EPISODE_SLOTS if scenario == "month_mixed" else EPISODE_SLOTS
+        self._demo = scenario == "demo"
+        # a demo's nodes are out of step, so that there is always something to see
+        self._offset = self.rng("offset").randrange(self.episode_slots) if self._demo else 0
         self._cache: dict[int, Optional[Fault]] = {}
 
     def rng(self, *parts: object) -> random.Random:
@@ -58,12 +61,15 @@ class World:
 
     def fault(self, slot: int) -> Optional[Fault]:
         """The fault of the episode that holds `slot`, begun or not."""
-        episode = slot // self.episode_slots
+        episode = self._episode(slot)
         if episode not in self._cache:
             if len(self._cache) > 64:
                 self._cache.clear()
             self._cache[episode] = self._plan(episode)
         return self._cache[episode]
+
+    def _episode(self, slot: int) -> int:
+        return (slot + self._offset) // self.episode_slots
 
     def _plan(self, episode: int) -> Optional[Fault]:
         rng = self.rng("episode", episode)
@@ -73,8 +79,10 @@ class World:
             kind = rng.choices(kinds, (70, 10, 9, 4, 4, 3))[0]
         if kind == "healthy":
             return None
-        start = episode * self.episode_slots + rng.randrange(4, self.episode_slots // 4)
+        start = episode * self.episode_slots - self._offset + rng.randrange(4, self.episode_slots // 4)
         length = rng.randrange(self.episode_slots // 3, self.episode_slots // 2)
+        if self._demo:
+            length = rng.randrange(self.episode_slots // 2, 2 * self.episode_slots // 3)
         if kind == "driver_reload":
             length = 8
         return Fault(kind, rng.randrange(8), start, start + length)
@@ -89,8 +97,8 @@ class World:
     def boot_at(self, ts: int) -> int:
         """Instant of the boot that `ts` belongs to: the reboot that ended the latest Xid 79, else the first boot."""
         slot = ts // SLOT_MS
-        for episode in range(slot // self.episode_slots, slot // self.episode_slots - 40, -1):
-            fault = self.fault(episode * self.episode_slots)
+        for back in range(40):
+            fault = self.fault(slot - back * self.episode_slots)
             if fault and fault.kind == "xid79" and fault.end <= slot:
                 return fault.end * SLOT_MS
         return min(FIRST_BOOT_MS, ts)
