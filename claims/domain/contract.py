@@ -33,6 +33,8 @@ ROUNDINGS = ("floor", "half_up", "half_even", "ceiling")
 LEVELS = ("unit", "claim", "period")
 CAP_SHARES = ("fee", "base", "previous_month_spend")
 MINIMUM_KINDS = ("nothing_up_to", "at_least")
+DEADLINE_UNITS = ("days", "months")
+DEADLINE_EVENTS = ("incident_start", "incident_end", "period_end")
 VERSION_RULES = ("period_start", "incident", "renewal")
 
 
@@ -78,6 +80,15 @@ class Minimum:
     kind: str
     amount: Decimal
     level: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A claim must be filed within `count` days or months after the event that `after` names (contract zone)."""
+
+    count: int
+    unit: str
+    after: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +165,7 @@ class Contract:
     customer: str = ""
     source: str = ""
     claim_deadline: str = ""
+    deadline: Deadline | None = None
     filing_channel: str = ""
     filing_subject: str = ""
     evidence: tuple[str, ...] = field(default=())

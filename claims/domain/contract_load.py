@@ -20,6 +20,7 @@ from claims.domain.contract import (
     Cap,
     ClockHourRule,
     Contract,
+    Deadline,
     Minimum,
     OutageStep,
     Tier,
@@ -281,6 +282,15 @@ def _minimum(key: str, value: Any) -> Minimum | str:
     )
 
 
+def _deadline(key: str, value: Any) -> Deadline:
+    table = _table(key, value, ("count", "unit", "after"), ())
+    return Deadline(
+        _integer(f"{key}.count", table["count"]),
+        _choice(*terms.DEADLINE_UNITS)(f"{key}.unit", table["unit"]),
+        _choice(*terms.DEADLINE_EVENTS)(f"{key}.after", table["after"]),
+    )
+
+
 def _clock_hour(key: str, value: Any) -> ClockHourRule:
     table = _table(key, value, ("threshold_s", "compare", "zone"), ())
     zone_of(_text(f"{key}.zone", table["zone"]))
@@ -340,6 +350,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "auto_credit_rule": _choice(*terms.AUTO_CREDIT_RULES),
     "cap": _cap,
     "minimum": _minimum,
+    "deadline": _deadline,
     "rounding": _choice(*terms.ROUNDINGS),
     "decimals": _integer,
     "minimum_coverage_percent": _decimal,
