@@ -132,11 +132,15 @@ class ClusterRows:
 
 @dataclass(frozen=True)
 class Fleet:
-    """A reading of the fleet at `as_of_ms`; figures are of everything, `clusters` of what the filter asks for."""
+    """A reading of the fleet at `as_of_ms`; figures are of everything, `clusters` of what the filter asks for.
+
+    Strips begin with the slot `drawn_from`: with the window, or with a younger fleet's first evidence.
+    """
 
     as_of_ms: int
     period: Period
     window: Window
+    drawn_from: int
     filter: Filter
     clusters: tuple[ClusterRows, ...]
     more_clusters: tuple[ClusterRows, ...]

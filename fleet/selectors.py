@@ -37,10 +37,13 @@ from fleet.selectors_hours import (
 from fleet.selectors_live import MARKS, WORDS, Gpu, is_silent, read_summary, to_ms
 from fleet.strip_drawing import draw, in_words
 
+__all__ = ["Filter", "Fleet", "Period", "fleet_summary", "get_fleet"]
+
 NODES_ON_PAGE = 48  # over all clusters
 NODES_OF_CLUSTER = 64  # per page of one cluster
 LEAST_PER_CLUSTER = 4
 CLUSTERS_ON_PAGE = 12
+TEN_MINUTES = 40  # slots
 
 
 _NODES = """
@@ -86,10 +89,10 @@ def get_fleet(
             continue
         is_over = wanted.page is not None and len(shown) >= CLUSTERS_ON_PAGE
         (more if is_over else shown).append(replace(block, nodes=()) if is_over else block)
+    drawn_from = _drawn_from(everything, window)
     if strips:
-        drawn = {
-            row.id: row for row in _with_strips([n for b in shown for n in b.nodes], period, window, wanted.opened)
-        }
+        listed = [row for block in shown for row in block.nodes]
+        drawn = {row.id: row for row in _with_strips(listed, period, window, drawn_from, wanted.opened)}
         shown = [replace(block, nodes=tuple(drawn[row.id] for row in block.nodes)) for block in shown]
     troubles = tuple(sorted((t for row in everything for t in row.troubles), key=Trouble.order))
     counts = {word: sum(row.now.count(word) for row in everything) for word in WORDS}
@@ -97,6 +100,7 @@ def get_fleet(
         as_of_ms=to_ms(now),
         period=period,
         window=window,
+        drawn_from=drawn_from,
         filter=wanted,
         clusters=tuple(shown),
         more_clusters=tuple(more),
@@ -160,29 +164,38 @@ def _read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster]) -> 
     return found
 
 
-def _with_strips(nodes: list[NodeRow], period: Period, window: Window, opened: int | None) -> list[NodeRow]:
+def _drawn_from(rows: list[NodeRow], window: Window) -> int:
+    """Where strips begin: a fleet younger than the window fills them from its first evidence on, by ten minutes."""
+    first = min((row.bounds.first_slot for row in rows), default=window.first_slot)
+    return max(window.first_slot, min(first, window.now_slot - TEN_MINUTES) // TEN_MINUTES * TEN_MINUTES)
+
+
+def _with_strips(
+    nodes: list[NodeRow], period: Period, window: Window, drawn_from: int, opened: int | None
+) -> list[NodeRow]:
     """These nodes with their strips: a day by the slot, longer periods by the hour. The opened one with its GPUs'."""
     by_slot = [row.id for row in nodes if period is Period.DAY or row.id == opened]
     bodies = load_bodies(window, by_slot)
+    now_slot = window.now_slot
     figures = load_figures(window, [row.id for row in nodes]) if period is not Period.DAY else {}
     out = []
     for row in nodes:
         rows = bodies.get(row.id, {})
         if period is Period.DAY:
-            strip = draw(node_stretches(rows, row.bounds), window.first_slot, window.now_slot, row.bounds.first_slot)
+            strip = draw(node_stretches(rows, row.bounds), drawn_from, now_slot, *row.bounds.drawn)
         else:
             hours = hourly_stretches(figures.get(row.id, {}), row.bounds)
-            strip = draw(hours, window.first_slot, window.now_slot, row.bounds.first_slot)
+            strip = draw(hours, drawn_from, now_slot, *row.bounds.drawn)
             strip = replace(strip, words=f"GPU time {in_words(spent_of(row.sums))}")
-        places = tuple(_place(row, gpu, rows, window) for gpu in row.now.gpus) if row.id == opened else ()
+        places = tuple(_place(row, gpu, rows, drawn_from, now_slot) for gpu in row.now.gpus) if row.id == opened else ()
         out.append(replace(row, strip=strip, places=places))
     return out
 
 
-def _place(row: NodeRow, gpu: Gpu, rows: dict[int, bytes], window: Window) -> PlaceRow:
+def _place(row: NodeRow, gpu: Gpu, rows: dict[int, bytes], drawn_from: int, now_slot: int) -> PlaceRow:
     """One GPU's place of a node over the window."""
     stretches = place_stretches(rows, row.bounds, gpu.place)
-    strip = draw(stretches, window.first_slot, window.now_slot, row.bounds.first_slot)
+    strip = draw(stretches, drawn_from, now_slot, *row.bounds.drawn)
     return PlaceRow(gpu, place_sums(rows, row.bounds, gpu.place), strip)
 
 

@@ -51,6 +51,11 @@ class Bounds:
     gpus: int
     is_silent: bool
 
+    @property
+    def drawn(self) -> tuple[int, int | None]:
+        """Where its strip begins and, while it lives, where it ends for now."""
+        return self.first_slot, None if self.is_silent else self.end_slot
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:

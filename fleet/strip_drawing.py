@@ -39,13 +39,21 @@ class Strip:
     words: str
 
 
-def draw(stretches: Iterable[Stretch], first_slot: int, end_slot: int, begins_slot: int = 0) -> Strip:
-    """The strip of `[first_slot, end_slot)`; absolute slots. Before `begins_slot` there is no node: a plain ground."""
+def draw(
+    stretches: Iterable[Stretch], first_slot: int, end_slot: int, begins_slot: int = 0, ends_slot: int | None = None
+) -> Strip:
+    """The strip of `[first_slot, end_slot)`; absolute slots.
+
+    A plain ground lies before `begins_slot`, where there was no node, and from `ends_slot` on, which a live node has
+    not reported yet.
+    """
     slots = max(1, end_slot - first_slot)
     spans: dict[tuple[str, int], list[list[int]]] = defaultdict(list)
     spent: dict[str, int] = defaultdict(int)
     if begins_slot > first_slot:
         spans["none", HALF].append([0, (min(begins_slot, end_slot) - first_slot) * WIDTH // slots])
+    if ends_slot is not None and first_slot <= ends_slot < end_slot:
+        spans["none", HALF].append([(ends_slot - first_slot) * WIDTH // slots, WIDTH])
     for one in stretches:
         first, end = max(one.first, first_slot), min(one.end, end_slot)
         if first >= end:

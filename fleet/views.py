@@ -26,7 +26,8 @@ ATTENTION_ON_PAGE = 8
 SEARCH_LENGTH = 80
 EVERY_SECONDS = 15  # how often a live page asks again
 EVERY_SECONDS_EMPTY = 3
-TICKS = {Period.DAY: (6 * HOUR_MS, "hm"), Period.WEEK: (24 * HOUR_MS, "day"), Period.MONTH: (5 * 24 * HOUR_MS, "day")}
+TICK_MINUTES = (2, 5, 10, 15, 30, 60, 180, 360, 1440, 2880, 7200)  # from one mark of time to the next
+MOST_TICKS = 7
 LAST_TICK = 180  # half per cents; what lies behind would touch the word "now"
 ROOMY_NODES = 8  # up to so many nodes, each GPU has a tile with words
 
@@ -81,8 +82,10 @@ def fleet(request: HttpRequest) -> HttpResponse:
 
 def ticks(found: Fleet) -> list[tuple[int, str, int]]:
     """Marks under the strips: instant in ms at a whole hour or day, how to write it, where it lies (half per cents)."""
-    first, end = found.window.first_slot * SLOT_MS, found.window.now_slot * SLOT_MS
-    step, how = TICKS[found.period]
+    first, end = found.drawn_from * SLOT_MS, found.window.now_slot * SLOT_MS
+    steps = [minutes * 60_000 for minutes in TICK_MINUTES]
+    step = next((step for step in steps if (end - first) // step <= MOST_TICKS), steps[-1])
+    how = "day" if step >= 24 * HOUR_MS else "hm"
     marks = range(-(-first // step) * step, end, step)
     return [(ms, how, place) for ms in marks if (place := (ms - first) * 200 // max(1, end - first)) <= LAST_TICK]
 

@@ -104,7 +104,12 @@
     refresh();
   });
   document.addEventListener("htmx:afterRequest", (event) => { busy = false; stale(!event.detail.successful); });
-  document.addEventListener("htmx:beforeSwap", () => { hideTip(); });
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    hideTip();
+    if (new URL(event.detail.xhr.responseURL).pathname === location.pathname) return;
+    event.detail.shouldSwap = false; // the session has ended: the answer is the login page, which is a page of its own
+    location.reload();
+  });
   document.addEventListener("htmx:afterSettle", arrive);
 
   // Tips: what a title says, at once and for the keyboard too.

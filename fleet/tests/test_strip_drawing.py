@@ -43,6 +43,12 @@ def test_before_the_first_sample_there_is_a_plain_ground() -> None:
     assert spans(draw([well(DAY // 2, DAY)], 0, DAY, DAY // 2), "none") == [(0, WIDTH // 2)]
 
 
+def test_what_a_live_node_has_not_reported_yet_is_no_unknown_time() -> None:
+    strip = draw([well(0, DAY - 8)], 0, DAY, 0, DAY - 8)
+    assert spans(strip, "none") == [(WIDTH - 2, WIDTH)]
+    assert strip.words == "available 23 h 58 min"
+
+
 @pytest.mark.parametrize("at", [0, 1, 2879, DAY - 1])
 def test_one_bad_slot_is_seen_wherever_it_lies(at: int) -> None:
     strip = draw([well(0, at), Stretch(at, at + 1, "down", 1, 8, 0), well(at + 1, DAY)], 0, DAY)

@@ -301,7 +301,24 @@ def test_from_the_link_to_the_first_node(visit: Any, server: Any, owner_of_fresh
     page.get_by_role("button", name="Remove the demo").click()
     page.get_by_text("The simulated cluster demo is removed").wait_for()
     page.get_by_text("Waiting for the first node").wait_for()
-    page.locator("summary[aria-label=Menu]").click()
-    page.get_by_role("button", name="Sign out").click()
-    page.wait_for_load_state()
+    there.assert_clean()
+    page.context.clear_cookies()  # the session ends: a refresh must lead to the login, not put it into the page
+    page.locator("[data-refresh]").click()
+    page.wait_for_url("**/login/?next=/o/fresh/")
+    assert page.locator("h1").all_inner_texts() == ["Sign in"]
+
+
+def test_signing_out(visit: Any, server: Any) -> None:
+    said = server.manage("create_user", "--email", "sigrid@example.org", "--owner-of", "local")
+    there = visit()
+    there.go(re.search(r"/login/link/\S+", said).group(0))  # type: ignore[union-attr]
+    there.page.get_by_role("button", name="Enter").click()
+    there.page.wait_for_load_state()
+    there.go(FLEET)
+    there.page.locator("summary[aria-label=Menu]").click()
+    assert "sigrid@example.org" in there.page.locator(".menu .sheet").inner_text()
+    there.page.get_by_role("button", name="Sign out").click()
+    there.page.wait_for_load_state()
+    there.page.locator("summary[aria-label=Menu]").click()
+    assert there.page.get_by_role("link", name="Sign in").count() == 1
     there.assert_clean()
