@@ -20,6 +20,7 @@ def as_json(now: NodeNow, models: Mapping[str, str], driver: str | None) -> str:
         {
             "node": _subject(now.node, models),
             "subjects": [_subject(subject, models) for subject in now.subjects],
+            "has_conditions": any(subject.conditions for subject in (now.node, *now.subjects)),
             "sources": now.sources,
             "boot_id": now.boot_id,
             "models": dict(models),

@@ -10,6 +10,7 @@ from django.db import DatabaseError
 from django.utils import timezone
 from django_tenants.utils import schema_context
 
+from fleet import silence
 from fleet.folding import fold_waiting
 from fleet.partitions import ensure_partitions
 from fleet.refolding import refold_dirty
@@ -37,6 +38,22 @@ def fold_org(org: Org) -> int:
     folded = fold_waiting(timezone.now())
     refold_dirty(timezone.now())
     return folded
+
+
+@shared_task(name="fleet.tasks.close_silence")  # type: ignore[untyped-decorator]
+def close_silence() -> int:
+    """Send every org to a worker to write the hours of its silent nodes; the number of orgs."""
+    with schema_context("public"):
+        ids = list(Org.objects.filter(status=Org.Status.ACTIVE).values_list("pk", flat=True))
+    for org_id in ids:
+        close_silence_of_org.apply_async(args=[org_id], expires=60)
+    return len(ids)
+
+
+@org_task(name="fleet.tasks.close_silence_of_org")
+def close_silence_of_org(org: Org) -> int:
+    """Write the hours of an org's silent nodes."""
+    return silence.close_silence(timezone.now())
 
 
 @shared_task(name="fleet.tasks.make_partitions")  # type: ignore[untyped-decorator]

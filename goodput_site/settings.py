@@ -193,6 +193,7 @@ CELERY_TIMEZONE = "UTC"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = {
     "fold-what-waits": {"task": "fleet.tasks.sweep", "schedule": 1.0, "options": {"expires": 5}},
+    "close-silence": {"task": "fleet.tasks.close_silence", "schedule": 60.0, "options": {"expires": 60}},
     "clear-sessions": {"task": "fleet.tasks.clear_sessions", "schedule": 86400.0, "options": {"expires": 3600}},
     "make-partitions": {"task": "fleet.tasks.make_partitions", "schedule": 3600.0, "options": {"expires": 3600}},
 }
