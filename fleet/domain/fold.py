@@ -50,7 +50,7 @@ def silence(state: NodeState, until_ms: int, rules: Rules, context: Context = EM
     first = state.open_slot
     if end <= first:
         return []
-    stretch = Stretch(state.last_ms, until_ms, first, end, False, True, "NO_DATA")
+    stretch = Stretch(state.last_ms, until_ms, first, end, False, True, "NO_DATA", False)
     for subject in (*state.places, *state.ports):
         for c in subject.conditions:
             if c.confirmed:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 POWERED_SAMPLES = 20  # under power without a new event ends a condition on old drivers (fold.md 12)
 ENUMERATED_SAMPLES = 2  # samples that enumerate the device refute an Xid 79 (fold.md 11)
+LINKS_WEIGHT = 50  # of a 74 with inactive links and no recovery action (review of the weights)
 BROKEN_SAMPLES = 2  # samples with NVML errors corroborate Xid 119 and 120 (review of the weights)
 
 
@@ -111,12 +112,14 @@ def _unconfirmed(
     needs = work.reason(c.code).needs
     slot = ms // SLOT_MS
     confirmed = "action" in needs and action in (1, 2)
-    if not confirmed and "links" in needs and gpu.nvlink_inactive:
-        confirmed, c.weight = True, max(c.weight, 50)
+    links = "links" in needs and bool(gpu.nvlink_inactive)
+    confirmed, half = confirmed or links, links and not confirmed
     if not confirmed and "clocks" in needs and gpu.sm_clock and gpu.sm_clock_max and gpu.gpu_utilization:
         confirmed = gpu.sm_clock * 2 <= gpu.sm_clock_max
     if confirmed:
         cond.confirm(place, c, ms, slot, stretch.first)
+        if half:
+            c.weight = max(c.weight, LINKS_WEIGHT)
         if under_power:
             cond.contested(work, key, place, c, stretch, ms)
         else:
@@ -163,7 +166,7 @@ def not_listed(
                 c.stance = "U"
         elif reason.lasts == "share":
             cond.freeze(place, c)
-            place.conditions.remove(c)
+            cond.close(work, key, place, c, ms)
         elif c.confirmed:
             if kind in (LOST, ABSENT, NEVER):
                 cond.bad(work, key, place, c, stretch, ms, True, c.stance == "E")

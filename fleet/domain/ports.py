@@ -88,7 +88,7 @@ def _take(work: Work, item: Item, port: PortState, fact: Port | None, cause: str
     assert state is not None
     if stretch.end == stretch.first and slot == stretch.first:
         port.slot_cause = cause if not state.agents else (cause or port.slot_cause)
-    if stretch.vouched and not unknown_gap:
+    if stretch.heard and not unknown_gap:
         if kind == was == GOOD or (kind == was == ABSENT):
             return ""
         if kind == was == BLIND:

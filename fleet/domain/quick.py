@@ -217,13 +217,16 @@ def _meaning(work: Work, item: Item, place: Place, gpu: Gpu | None) -> tuple[Any
 def _go_on(place: Place, steady: Steady, ms: int, slot: int) -> None:
     place.segments = [(code, kind, slot, slot + 1, weight) for code, kind, weight in steady.template]
     for condition in place.conditions:
-        if condition.stance == "B":
+        if condition.stance in "BS":
             condition.last = ms
+        if condition.stance == "B":
             condition.run_from = slot * SLOT_MS
 
 
-def _lasts(condition: Condition, start: int, never: bool) -> bool:
+def _lasts(work: Work, condition: Condition, start: int, never: bool) -> bool:
     """Whether another sample like the last one changes nothing in it but its times."""
+    if condition.stance == "S":
+        return condition.seen >= work.reason(condition.code).persistence_samples
     if condition.stance == "P":
         return never and condition.code == "GPU_MISSING"
     return condition.stance == "B" and condition.confirmed and condition.run_from == start
@@ -237,7 +240,7 @@ def _learn(work: Work, index: int, place: Place, meaning: tuple[Any, ...], verdi
         verdict is None
         or place.slot_cause
         or any(s[1] not in ("BONP" if never else "BON") or s[2] != slot or s[3] != slot + 1 for s in place.segments)
-        or not all(_lasts(c, start, never) for c in place.conditions)
+        or not all(_lasts(work, c, start, never) for c in place.conditions)
     ):
         work.steady.pop(index, None)
         return

@@ -30,7 +30,7 @@ class Condition:
     """An open condition of a subject.
 
     `run_from`..`last`: the chain of bad evidence that covers what lies between (ms; -1 = none). `stance`: what the
-    last sample said: B bad, E opened by an event since, K contested, P pending, Q possible, U not read.
+    last sample said: B bad, E opened by an event since, K contested, P pending, Q possible, S counted, U not read.
     `seen`, `powered`: counts that refute or end it. `old`: a boot has passed. `parts`: (instance, slices) under MIG.
     """
 

@@ -60,21 +60,23 @@ def take(
     """Throttling: own-slot reasons from counters, conditions with persistence from the mask."""
     found = losses(work, gpu, item)
     slot = item.ms // SLOT_MS
-    current: dict[str, int] = {}
-    if gpu.throttle_time is not None:
-        if found:
-            first = stretch.first + 1 if _span(work, item, 0) and slot > stretch.first else slot
-            for code, loss in found:
-                if loss > 0:
-                    place.segments.append((code, "O", min(first, slot), slot + 1, 100 - loss))
-    else:
-        current = dict(found)
+    counted = gpu.throttle_time is not None
+    current = {} if counted else dict(found)
+    if counted and found:
+        first = stretch.first + 1 if _span(work, item, 0) and slot > stretch.first else slot
+        for code, loss in found:
+            if loss > 0:
+                place.segments.append((code, "O", min(first, slot), slot + 1, 100 - loss))
+                _counted(work, key, place, code, 100 - loss, item.ms)
+                seen.discard(code)
     for code, loss in current.items():
         c = place.find(code)
         if c is None:
             if loss <= 0:
                 continue
             c = cond.start(work, place, code, item.ms, 100 - loss, work.reason(code).persistence_samples <= 1, False)
+        if c.stance == "S":  # counters before, none now: the mask has to last again
+            c.confirmed, c.stance, c.seen = False, "P", 0
         if not c.confirmed:
             c.seen += 1
             if c.seen >= work.reason(code).persistence_samples and stretch.vouched:
@@ -88,11 +90,30 @@ def take(
                 change.gap_unknown = True
         else:
             cond.pending(place, c, stretch, item.ms)
-    for code in seen:
-        c = place.find(code)
-        over = c is not None and work.reason(code).lasts == "share" and code not in current
-        if over and c is not None and cond.ended_by_sample(work, key, place, c, stretch, item.ms):
+    for code in sorted(seen):
+        over = place.find(code)
+        if over is None or work.reason(code).lasts != "share" or code in current:
+            continue
+        if over.stance == "S":
+            cond.close(work, key, place, over, item.ms)
+        elif cond.ended_by_sample(work, key, place, over, stretch, item.ms):
             change.gap_unknown = True
+
+
+def _counted(work: Work, key: str, place: Place, code: str, weight: int, ms: int) -> None:
+    """Keep a condition for what counters say: it lowers nothing itself, it only tells beginning and end."""
+    c = place.find(code)
+    if c is None:
+        c = cond.start(work, place, code, ms, weight, True, False)
+    elif c.stance != "S":
+        cond.freeze(place, c)
+        c.seen = 0
+    c.confirmed, c.stance, c.weight, c.last = True, "S", weight, ms
+    enough = work.reason(code).persistence_samples
+    if c.seen < enough:
+        c.seen += 1
+    if c.seen >= enough:
+        work.opened(key, place, c, ms)
 
 
 def share_loss(full: int, spent_ms: int, span_ms: int) -> int:

@@ -49,6 +49,7 @@ class Stretch(NamedTuple):
     vouched: bool
     same_boot: bool
     cause: str  # of unknown in the gap
+    heard: bool  # as vouched, a driver reload aside: for what does not hang on the driver
 
 
 class Work:
@@ -173,7 +174,7 @@ class Work:
         gap_states: dict[str, str] = {}
         was_node = state.node.cause
         state.node.kind, state.node.cause = (BLIND, clock) if clock else (GOOD, "")
-        gap_states["n"] = "" if stretch.vouched and not was_node and not clock else stretch.cause
+        gap_states["n"] = "" if stretch.heard and not was_node and not clock else stretch.cause
         readings = presence.read(self, item, clock)
         for index, (place, kind, cause, gpu) in enumerate(readings):
             gap_states[f"g{index}"] = self.take_gpu(f"g{index}", place, kind, cause, gpu, stretch, item)
@@ -209,20 +210,29 @@ class Work:
         own = state.agents.get(item.agent, -1 if state.agents else item.ms)
         paused = item.fit[9] != state.segment_number and same_boot
         near = own >= 0 and item.ms - own <= VOUCH_MS
-        vouched = near and same_boot and not paused and not state.reload
+        heard = near and same_boot and not paused
         cause = "NO_DATA"
         if paused:
             cause = "PAUSED"
         elif not same_boot and item.batch.last_shutdown == "clean":
             cause = "SHUTDOWN"
-        return Stretch(state.last_ms, item.ms, state.open_slot, max(slot, state.open_slot), vouched, same_boot, cause)
+        return Stretch(
+            state.last_ms,
+            item.ms,
+            state.open_slot,
+            max(slot, state.open_slot),
+            heard and not state.reload,
+            same_boot,
+            cause,
+            heard,
+        )
 
     def vouched_stretch(self, item: Item, slot: int) -> Stretch:
         """The stretch before a sample that the one before it vouches for."""
         state = self.state
         assert state is not None
         self.nvml, self.kmsg_ok = "ok", True
-        return Stretch(state.last_ms, item.ms, state.open_slot, slot, True, True, "NO_DATA")
+        return Stretch(state.last_ms, item.ms, state.open_slot, slot, True, True, "NO_DATA", True)
 
     # -- a GPU ----------------------------------------------------------------------------------------------------
 

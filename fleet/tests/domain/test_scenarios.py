@@ -1,4 +1,4 @@
-"""The scenarios of `data/fold-scenarios.json` by their hand-written expectations.
+"""The scenarios of `data/` by their expectations: `fold-scenarios.json`, and ours in `more-scenarios.json`.
 
 Where the rulings written after them (fold.md 23 to 30) say otherwise, `DECIDED` holds what holds instead; docs/fold.md
 lists these with the ruling.
@@ -14,8 +14,9 @@ import pytest
 
 from fleet.tests.domain import scenarios
 
-PATH = Path(__file__).parent / "data" / "fold-scenarios.json"
-SCENARIOS = json.loads(PATH.read_text())
+DATA = Path(__file__).parent / "data"
+SCENARIOS = json.loads((DATA / "fold-scenarios.json").read_text())
+MORE = json.loads((DATA / "more-scenarios.json").read_text())
 
 #: Expectations that a later ruling replaces: (scenario, subject) -> expected.
 DECIDED: dict[tuple[str, str], list[list[Any]]] = {
@@ -56,6 +57,6 @@ def differences(scenario: dict[str, Any]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=[f"{s['id']}-{s['title']}" for s in SCENARIOS])
+@pytest.mark.parametrize("scenario", SCENARIOS + MORE, ids=[f"{s['id']}-{s['title']}" for s in SCENARIOS + MORE])
 def test_scenario(scenario: dict[str, Any]) -> None:
     assert differences(scenario) == []

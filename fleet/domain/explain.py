@@ -1,0 +1,105 @@
+"""A verdict in words: what each of its reasons means, whose it is, what it needs and what would end it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fleet.domain.rules import Reason, Rules
+from fleet.domain.verdicts import State, Verdict
+
+#: What a state means, as docs/fold.md says it.
+STATES = {
+    State.OBSERVED: "Evidence on both sides, or a sample of its own, says so.",
+    State.EDGE: "A condition touches this slot, but bad evidence lies on one side only: claims count it as good.",
+    State.PENDING: "A reason that needs corroboration has none yet: nothing is lowered but the upper reading.",
+    State.CONTESTED: "Down by rule, but the GPU works: nothing is lowered but the upper reading; a review is open.",
+    State.HELD: "A condition that cannot end by itself was open and nothing came since: claims count it as good.",
+    State.UNKNOWN: "No evidence: never down and never up; claims count it as good.",
+}
+
+_ENDS = {
+    "reset": "a GPU reset line in the kernel log",
+    "boot": "a new boot in which the device enumerates",
+    "replaced": "a healthy device in its place",
+    "action_none": "NVML's recovery action back to none",
+    "powered": "twenty samples under power without a new event",
+    "enumerates": "NVML listing the device again",
+    "sample": "the next good sample",
+    "event": "its own end event",
+}
+_NEEDS = {
+    "action": "a recovery action of NVML or an Xid 154",
+    "missing": "the GPU missing by NVML or PCI",
+    "nvml_errors": "NVML errors in two samples",
+    "clocks": "clocks at half or below under load",
+    "links": "inactive NVLinks",
+    "witness": "a witness: a new boot, the probe, its peers",
+    "owner": "the provider owning the fabric",
+    "samples": "further samples",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One reason of a verdict in words; `holds` is `certain` or `possible`."""
+
+    code: str
+    holds: str
+    title: str
+    explanation: str
+    party: str
+    category: str
+    weight: int
+    needs: str
+    ends: str
+    action: str
+    sources: tuple[str, ...]
+
+
+def explain(verdict: Verdict, rules: Rules) -> tuple[Explained, ...]:
+    """The verdict's reasons in words, certain ones first; a code that the rule set does not know is said to be so."""
+    out = [_explained(code, "certain", rules) for code in verdict.certain]
+    return tuple(out + [_explained(code, "possible", rules) for code in verdict.possible])
+
+
+def _explained(code: str, holds: str, rules: Rules) -> Explained:
+    reason = rules.reasons.get(code)
+    if reason is None:
+        text = f"Rule set {rules.version} does not know this reason."
+        return Explained(code, holds, code, text, "ambiguous", "none", 100, "", "", "", ())
+    return Explained(
+        code,
+        holds,
+        reason.title,
+        reason.explanation,
+        reason.party,
+        reason.category,
+        reason.weight,
+        _list(_need(need, rules) for need in reason.needs),
+        ends_of(reason),
+        reason.action,
+        reason.sources,
+    )
+
+
+def ends_of(reason: Reason) -> str:
+    """What ends a reason, in words; with and without NVML's recovery action where that differs."""
+    if reason.lasts == "slot":
+        return "its own slot only"
+    ends = _list(_ENDS[end] for end in reason.ends)
+    if reason.ends_without_action and set(reason.ends_without_action) != set(reason.ends):
+        old = _list(_ENDS[end] for end in reason.ends_without_action)
+        return f"{ends}; on drivers without a recovery action {old}"
+    return ends
+
+
+def _need(need: str, rules: Rules) -> str:
+    return f"Xid {need[4:]}" if need.startswith("xid:") else _NEEDS[need]
+
+
+def _list(parts: Iterable[str]) -> str:
+    texts = list(parts)
+    if len(texts) < 2:
+        return "".join(texts)
+    return f"{', '.join(texts[:-1])} or {texts[-1]}"
