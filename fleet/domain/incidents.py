@@ -1,0 +1,175 @@
+"""Incidents: which bad slots belong to one fault. Derived from strips alone, so they can be recomputed like them.
+
+1. A slot of a subject is *bad* when a reason of severity degraded, down or lost stands in its verdict, certain or
+   possible, and the reason is not the customer's.
+2. Bad slots of a subject at most `REOPEN_SLOTS` apart are one *part*: a fault that comes back within ten minutes
+   reopens.
+3. A part that never took more than half of the hardware and lasted under a minute is a *blip* and no incident.
+4. Parts of one node that begin within `TOGETHER_SLOTS` of each other and share a reason are one incident: a dead node
+   is one fault, not eight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fleet.domain.rules import Rules
+from fleet.domain.slots import SLOT_S
+from fleet.domain.strips import StripRun
+
+REOPEN_SLOTS = 40  # ten minutes
+TOGETHER_SLOTS = 8  # two minutes
+BLIP_SLOTS = 4  # one minute
+BLIP_WEIGHT = 50  # a slot at or below this weight is never a blip
+SEVERITIES = frozenset({"degraded", "down", "lost"})
+
+
+@dataclass(frozen=True)
+class CodeSpan:
+    """Where one reason stood within a part: its first and last slot, its least nominal weight there."""
+
+    first_slot: int
+    last_slot: int
+    weight: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """One subject's share in an incident: slots `[first_slot, end_slot)`, the reasons that stood in them.
+
+    `bad_slots` counts the slots that were bad, `lost` adds up 100 − nominal over them (weight times slots).
+    """
+
+    subject: str
+    first_slot: int
+    end_slot: int
+    codes: Mapping[str, CodeSpan]
+    bad_slots: int
+    lost: int
+    weight: int
+
+    @property
+    def is_blip(self) -> bool:
+        """Too short and too shallow to be an incident."""
+        return self.bad_slots < BLIP_SLOTS and self.weight > BLIP_WEIGHT
+
+
+@dataclass(frozen=True)
+class IncidentFacts:
+    """One fault of a node: its parts, the reason that leads, its whole extent in slots."""
+
+    parts: tuple[Part, ...]
+    first_slot: int = field(init=False)
+    end_slot: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "first_slot", min(part.first_slot for part in self.parts))
+        object.__setattr__(self, "end_slot", max(part.end_slot for part in self.parts))
+
+    @property
+    def weight(self) -> int:
+        """The least nominal weight of any part."""
+        return min(part.weight for part in self.parts)
+
+    @property
+    def lost_gpu_seconds(self) -> int:
+        """GPU-seconds lost in the nominal reading, rounded down: parts of GPUs only."""
+        return sum(part.lost for part in self.parts if part.subject.startswith("g")) * SLOT_S // 100
+
+    @property
+    def scope(self) -> str:
+        """`gpu`, `port` or `node`: the narrowest that holds all parts."""
+        kinds = {part.subject[0] for part in self.parts}
+        if len(self.parts) == 1 and kinds != {"n"}:
+            return "gpu" if kinds == {"g"} else "port"
+        return "node"
+
+    def codes(self) -> dict[str, CodeSpan]:
+        """Every reason in the incident with its extent over all parts."""
+        found: dict[str, CodeSpan] = {}
+        for part in self.parts:
+            for code, span in part.codes.items():
+                found[code] = _joined(found[code], span) if code in found else span
+        return found
+
+    def leading_code(self, rules: Rules) -> str:
+        """The reason that tells most: least weight in the incident, then least weight by rule, earliest, by name."""
+
+        def rank(entry: tuple[str, CodeSpan]) -> tuple[int, int, int, str]:
+            code, span = entry
+            rule = rules.reasons.get(code)
+            return span.weight, rule.weight if rule else 100, span.first_slot, code
+
+        return min(self.codes().items(), key=rank)[0]
+
+    def party(self, rules: Rules) -> str:
+        """Whose fault: `infrastructure` as soon as one reason says so, else `ambiguous`."""
+        parties = {rules.reasons[code].party for code in self.codes() if code in rules.reasons}
+        return "infrastructure" if "infrastructure" in parties else "ambiguous"
+
+
+def opens(code: str, rules: Rules) -> bool:
+    """Whether a slot with this reason is bad."""
+    rule = rules.reasons.get(code)
+    return rule is not None and rule.severity in SEVERITIES and rule.party not in ("customer", "none")
+
+
+def parts_of(subject: str, runs: Iterable[StripRun], rules: Rules) -> list[Part]:
+    """The parts in a subject's runs (in order of time, hours joined), blips included."""
+    parts: list[Part] = []
+    for run in runs:
+        verdict = run.verdict
+        codes = [code for code in (*verdict.certain, *verdict.possible) if opens(code, rules)]
+        if not codes:
+            continue
+        weight = 100 if verdict.nominal is None else verdict.nominal
+        slots = run.end_slot - run.first_slot
+        span = CodeSpan(run.first_slot, run.end_slot - 1, weight)
+        lost = slots * (100 - weight)
+        found = Part(subject, run.first_slot, run.end_slot, dict.fromkeys(codes, span), slots, lost, weight)
+        if parts and found.first_slot - parts[-1].end_slot <= REOPEN_SLOTS:
+            parts[-1] = join(parts[-1], found)
+        else:
+            parts.append(found)
+    return parts
+
+
+def join(first: Part, second: Part) -> Part:
+    """Two parts of one subject as one; `second` begins where or after `first` ends."""
+    codes = dict(first.codes)
+    for code, span in second.codes.items():
+        codes[code] = _joined(codes[code], span) if code in codes else span
+    return Part(
+        first.subject,
+        min(first.first_slot, second.first_slot),
+        max(first.end_slot, second.end_slot),
+        codes,
+        first.bad_slots + second.bad_slots,
+        first.lost + second.lost,
+        min(first.weight, second.weight),
+    )
+
+
+def _joined(one: CodeSpan, other: CodeSpan) -> CodeSpan:
+    return CodeSpan(
+        min(one.first_slot, other.first_slot),
+        max(one.last_slot, other.last_slot),
+        min(one.weight, other.weight),
+    )
+
+
+def group(parts: Sequence[Part]) -> list[IncidentFacts]:
+    """The incidents of one node, in order of time; blips are left out."""
+    incidents: list[list[Part]] = []
+    for part in sorted((p for p in parts if not p.is_blip), key=lambda p: (p.first_slot, p.subject)):
+        for incident in reversed(incidents):
+            head = incident[0]
+            if part.first_slot - head.first_slot > TOGETHER_SLOTS:
+                continue
+            if any(set(part.codes) & set(member.codes) for member in incident):
+                incident.append(part)
+                break
+        else:
+            incidents.append([part])
+    return [IncidentFacts(tuple(incident)) for incident in incidents]

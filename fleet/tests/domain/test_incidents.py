@@ -1,0 +1,68 @@
+"""One fault, one incident."""
+
+from __future__ import annotations
+
+from fleet.domain.incidents import REOPEN_SLOTS, group, opens, parts_of
+from fleet.domain.rules import load_rules
+from fleet.domain.strips import StripRun
+from fleet.domain.verdicts import State, Verdict
+
+RULES = load_rules()
+GOOD = Verdict(State.OBSERVED, 100, 100, 100, (), ())
+DOWN = Verdict(State.OBSERVED, 0, 0, 0, ("GPU_MISSING", "XID_79"), ())
+EDGE = Verdict(State.EDGE, 0, 100, 0, (), ("XID_79",))
+APPLICATION = Verdict(State.OBSERVED, 100, 100, 100, ("XID_31",), ())
+UNKNOWN = Verdict(State.UNKNOWN, None, 100, 0, ("NO_DATA",), ())
+SLOW = Verdict(State.OBSERVED, 80, 80, 80, ("HW_THERMAL",), ())
+
+
+def runs(*lengths: tuple[int, Verdict]) -> list[StripRun]:
+    """Runs one behind the other from slot 1000."""
+    found, at = [], 1000
+    for length, verdict in lengths:
+        found.append(StripRun(at, at + length, verdict))
+        at += length
+    return found
+
+
+def test_a_fault_is_one_part_from_its_first_to_its_last_bad_slot() -> None:
+    (part,) = parts_of("g3", runs((10, GOOD), (1, EDGE), (20, DOWN), (1, EDGE), (10, GOOD)), RULES)
+    assert (part.first_slot, part.end_slot, part.bad_slots, part.weight) == (1010, 1032, 22, 0)
+    assert part.codes["GPU_MISSING"].first_slot == 1011
+    (incident,) = group([part])
+    assert incident.lost_gpu_seconds == 22 * 15
+    assert incident.scope == "gpu"
+    assert incident.leading_code(RULES) in ("GPU_MISSING", "XID_79")
+    assert incident.party(RULES) == "infrastructure"
+
+
+def test_a_fault_that_returns_within_ten_minutes_reopens_and_later_is_another() -> None:
+    near = parts_of("g0", runs((5, DOWN), (REOPEN_SLOTS, GOOD), (5, DOWN)), RULES)
+    far = parts_of("g0", runs((5, DOWN), (REOPEN_SLOTS + 1, GOOD), (5, DOWN)), RULES)
+    assert len(near) == 1
+    assert near[0].bad_slots == 10
+    assert len(far) == 2
+
+
+def test_application_errors_and_unknown_open_nothing() -> None:
+    assert parts_of("g0", runs((5, APPLICATION), (50, UNKNOWN), (5, GOOD)), RULES) == []
+    assert not opens("XID_31", RULES)
+    assert not opens("NO_DATA", RULES)
+
+
+def test_a_blip_is_no_incident_but_a_short_outage_is() -> None:
+    assert group(parts_of("g0", runs((3, SLOW), (90, GOOD)), RULES)) == []
+    assert len(group(parts_of("g0", runs((4, SLOW), (90, GOOD)), RULES))) == 1
+    assert len(group(parts_of("g0", runs((1, DOWN), (90, GOOD)), RULES))) == 1
+
+
+def test_a_dead_node_is_one_fault_and_not_eight() -> None:
+    parts = [part for g in range(8) for part in parts_of(f"g{g}", runs((20, DOWN)), RULES)]
+    (incident,) = group(parts)
+    assert incident.scope == "node"
+    assert incident.lost_gpu_seconds == 8 * 20 * 15
+
+
+def test_two_faults_at_once_with_nothing_in_common_are_two() -> None:
+    parts = parts_of("g0", runs((20, DOWN)), RULES) + parts_of("g1", runs((20, SLOW)), RULES)
+    assert len(group(parts)) == 2
