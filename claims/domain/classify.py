@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from claims.domain.contract import Contract, Unit
-from claims.domain.facts import UNREACHABLE, WITNESS_CODES, FactRun, Facts, Reason, Standing, ancestors, parent
+from claims.domain.facts import HEARD, UNREACHABLE, WITNESS_CODES, FactRun, Facts, Reason, Standing, ancestors, parent
 from claims.domain.rows import CUSTOMER_BLINDNESS, ENTITLEMENT, MAINTENANCE, RECORD, STOPPED, TICKET, Overlays, Row
 from claims.domain.spans import Span, Spans, at_least, clip, intersect, normalise, size, subtract, union
 from claims.errors import InputsError
@@ -131,7 +131,8 @@ class Classifier:
         for name in ancestors(unit.name):
             if self._needed(name, unit):
                 slots = self.subject(name)
-                blind = name == unit.name or self._reach
+                # Reachability is the node's: a blind place says nothing about it.
+                blind = (name == unit.name or self._reach) and not (self._only_reach and parent(name))
                 out = _join(out, slots if blind else _without_blindness(slots))
         return out
 
@@ -149,6 +150,8 @@ class Classifier:
     def _member(self, name: str, unit: Unit) -> Slots:
         """A member's slots: absent outside its entitlement, up under an exclusion."""
         slots = self.subject(name)
+        if self._only_reach and parent(name) and parent(name) in self._facts:
+            slots = _without_blindness(slots)
         for above in ancestors(name)[1:]:
             if above != unit.name and above in self._facts:
                 other = self.subject(above)
@@ -249,7 +252,7 @@ class Classifier:
 
     def _records(self, name: str, tickets: bool) -> list[Span]:
         """Records that name the place or its node, between opening and closing: the provider's own, or any."""
-        spans = [row.span for row in self._overlays.rows(RECORD, name)]
+        spans = [row.span for row in self._overlays.rows(RECORD, name) if tickets or row.provider_word]
         if tickets:
             spans += [row.span for row in self._overlays.rows(TICKET, name)]
         return normalise(spans)
@@ -266,11 +269,12 @@ class Classifier:
             nominal = nominal or reason.standing in _BAD
             by_record = by_record or reason.standing is Standing.HELD
             by_provider = by_provider or (reason.standing is not Standing.CERTAIN and reason.code in WITNESS_CODES)
-        unknown = facts.blind and not nominal
+        blind = facts.blind and not (self._only_reach and facts.cause in HEARD)
+        unknown = blind and not nominal
         if not upper and not unknown:
             return _UP
         customer = unknown and facts.cause == "customer"
-        return _Mark(lower, nominal, upper or facts.blind, upper, unknown, by_record, by_provider, customer)
+        return _Mark(lower, nominal, upper or blind, upper, unknown, by_record, by_provider, customer)
 
 
 _NOTHING = Slots([], [], [], [], [], [])

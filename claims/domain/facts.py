@@ -17,6 +17,21 @@ CATEGORIES = ("unreachable", "hardware_failure", "firmware", "network", "degrade
 #: A possible one of these counts inside the provider's own record of that time (contract.md 3).
 WITNESS_CODES = frozenset({"NODE_UNREACHABLE", "NODE_LOST"})
 
+#: Causes of unknown in which the node was heard from: not silent, so known for `unreachable` (contract.md 4).
+HEARD = frozenset(
+    {
+        "TWO_INSTALLATIONS",
+        "NVML_BLIND",
+        "NVML_ABSENT",
+        "NVML_ERROR",
+        "NVML_TIMEOUT",
+        "NVML_LOST",
+        "UNBOUND",
+        "IB_BLIND",
+        "source_blind",
+    }
+)
+
 
 class Standing(StrEnum):
     """How sure a reason is in a slot."""

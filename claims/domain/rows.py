@@ -38,6 +38,7 @@ class Row:
     Tickets and records open at `first_slot` and close at `end_slot` (None: still open, or an entitlement without an
     end). `acknowledged_slot`: the provider confirmed. `pauses`: stop-clock spans. `notice_s`: how long before its
     start the provider announced a maintenance (None: not at all). `entered_at_ms`: when the row was written.
+    `provider_word`: a record is the provider's own statement about that time, not the customer's note of it.
     """
 
     kind: str
@@ -50,6 +51,7 @@ class Row:
     pauses: tuple[Span, ...] = ()
     notice_s: int | None = None
     reference: str = ""
+    provider_word: bool = True
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -52,6 +52,11 @@ _COPIED = (
     "ambiguous_counts", "stop_clock", "minimum_coverage_percent", "maintenance_notice_h", "clock_end", "weights",
     "outage_table", "cap", "minimum", "excludes", "stacking_group", "decimals",
 )  # fmt: skip
+#: The shape of an example that names none and has no tiers, by the field that only it has.
+_KIND_BY_FIELD = {
+    "outage_table": "outage_table", "credit_schedule": "outage_table", "limit_s": "repair_time",
+    "multiplier": "multiplier", "allowance": "pro_rata", "clock_hour_rule": "clock_hour",
+}  # fmt: skip
 _STATES = {
     "pending": Standing.PENDING,
     "contested": Standing.CONTESTED,
@@ -74,7 +79,7 @@ def read_example(example: Mapping[str, Any], variant: Mapping[str, Any] | None =
     timeline, overlays = list(merged.get("timeline", ())), list(merged.get("overlays", ()))
     if "events" in fields:
         _repair(fields["events"], period, timeline, overlays)
-    facts = _facts(timeline, period)
+    facts = _facts(timeline, period, fields.get("counts", CATEGORIES))
     units = _units(merged, fields, timeline)
     rows = [_row(one, period) for one in overlays]
     rows += [_entitlement(one, period) for one in fields.get("entitlement", merged.get("entitlement", ()))]
@@ -139,14 +144,21 @@ def _document(
         document["pooling"] = "slots"
     if "observed" in str(fields.get("denominator", "")):
         document["denominator"] = "existence"
+    if "kind" not in fields and not fields.get("tiers"):
+        document["kind"] = next((kind for key, kind in _KIND_BY_FIELD.items() if key in fields), "tiers")
+    level = fields.get("cap_unit", "unit")
     if "cap_percent" in fields:
-        document["cap"] = {"level": "unit", "percent": _number(fields["cap_percent"])}
+        share = fields.get("cap_of", "fee")
+        document["cap"] = {"level": level, "percent": _number(fields["cap_percent"]), "share_of": share}
+    if "cap_amount" in fields:
+        document["cap"] = {"level": level, "amount": fields["cap_amount"]}
     if "cap_previous_month_spend" in fields:
         document["cap"] = {"level": "unit", "percent": "100", "share_of": "previous_month_spend"}
+    least = fields.get("minimum_unit", "unit")
     if "minimum_exclusive" in fields:
-        document["minimum"] = {"kind": "nothing_up_to", "amount": fields["minimum_exclusive"], "level": "unit"}
+        document["minimum"] = {"kind": "nothing_up_to", "amount": fields["minimum_exclusive"], "level": least}
     if "minimum_at_least" in fields:
-        document["minimum"] = {"kind": "at_least", "amount": fields["minimum_at_least"], "level": "unit"}
+        document["minimum"] = {"kind": "at_least", "amount": fields["minimum_at_least"], "level": least}
     if "credit_schedule" in fields:
         document["outage_table"] = [
             [None if one["outage_minutes_up_to"] in (None, "") else (int(one["outage_minutes_up_to"]) + 1) * 60,
@@ -195,7 +207,7 @@ def _with_node(name: str) -> list[str]:
     return [name, name.split("/")[0]] if "/" in name else [name]
 
 
-def _one(entry: Mapping[str, Any]) -> Facts:
+def _one(entry: Mapping[str, Any], counts: Sequence[str]) -> Facts:
     """The facts of one line of a timeline."""
     if "state" not in entry:
         raise InputsError("A line of a timeline has a state; samples go through the fold first.", "state")
@@ -204,9 +216,9 @@ def _one(entry: Mapping[str, Any]) -> Facts:
         return HEALTHY
     if state.startswith("weight "):
         weight = int(state.split()[1])
-        return Facts(
-            False, (Reason("WEIGHT", weight, "degraded", "infrastructure", Standing.CERTAIN),), weight, weight, weight
-        )
+        category = "degraded" if "degraded" in counts else counts[0]
+        reason = Reason("WEIGHT", weight, category, "infrastructure", Standing.CERTAIN)
+        return Facts(False, (reason,), weight, weight, weight)
     standing = _STATES.get(state, Standing.CERTAIN)
     if state == "edge":
         standing = Standing.EDGE_BAD if entry.get("own_sample_bad") == "yes" else Standing.EDGE
@@ -233,11 +245,11 @@ def _one(entry: Mapping[str, Any]) -> Facts:
     )
 
 
-def _facts(timeline: Sequence[Mapping[str, Any]], period: Period) -> dict[str, list[FactRun]]:
+def _facts(timeline: Sequence[Mapping[str, Any]], period: Period, counts: Sequence[str]) -> dict[str, list[FactRun]]:
     """Every subject's runs; where lines overlap, their reasons stand together."""
     lines: dict[str, list[FactRun]] = {}
     for entry in timeline:
-        facts = _one(entry)
+        facts = _one(entry, counts)
         for name in _names(entry["resource"]):
             lines.setdefault(name, []).append(FactRun(*_span(entry, period), facts))
     first, end = period.first_slot - MARGIN_SLOTS, period.end_slot + MARGIN_SLOTS
@@ -300,6 +312,7 @@ def _row(one: Mapping[str, Any], period: Period) -> Row:
         opened,
         slot("closed_slot", "to_slot"),
         author=one.get("author", "example"),
+        provider_word=one.get("author", "provider") == "provider",
         acknowledged_slot=slot("acknowledged_slot"),
         pauses=tuple((base + int(a), base + int(b)) for a, b in one.get("pauses", ())),
         notice_s=None if notice is None else int(notice) * 3600,

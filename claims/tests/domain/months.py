@@ -160,7 +160,15 @@ def _line(rng, case, busy, terms):
             pass
         elif roll < 0.02 + 0.1 * busy:
             out.append(
-                (at, end, {"blind": True, "reasons": _reasons(rng, blind=True), "cause": rng.choice(("", "customer"))})
+                (
+                    at,
+                    end,
+                    {
+                        "blind": True,
+                        "reasons": _reasons(rng, blind=True),
+                        "cause": rng.choice(("", "customer", "NVML_BLIND")),
+                    },
+                )
             )
         elif roll < 0.1 + busy:
             out.append(
@@ -197,7 +205,17 @@ def _merge(spans):
 
 
 def _row(kind, resource, a, b, **more):
-    return {"kind": kind, "resource": resource, "a": a, "b": b, "ack": None, "pauses": [], "notice_s": None, **more}
+    return {
+        "kind": kind,
+        "resource": resource,
+        "a": a,
+        "b": b,
+        "ack": None,
+        "pauses": [],
+        "notice_s": None,
+        "own": True,
+        **more,
+    }
 
 
 def _rows(rng, case, names, units):
@@ -219,7 +237,11 @@ def _rows(rng, case, names, units):
             rows.append(_row("entitlement", name, a, None))
         for kind, chance in (("stopped", 0.15), ("maintenance", 0.4), ("emergency", 0.2), ("record", 0.4)):
             while rng.random() < chance:
-                rows.append(_row(kind, name, *_span(rng, case), notice_s=rng.choice((None, 3600, 10**6))))
+                rows.append(
+                    _row(
+                        kind, name, *_span(rng, case), notice_s=rng.choice((None, 3600, 10**6)), own=rng.random() < 0.6
+                    )
+                )
         while rng.random() < 0.55:
             a, b = _span(rng, case, 300)
             pauses = [sorted((a + rng.randrange(-5, 100), a + rng.randrange(0, 120))) for _ in range(rng.randrange(2))]
@@ -247,7 +269,7 @@ def translate(case):
     rows = [
         Row(
             r["kind"], r["resource"], r["a"], r["b"], acknowledged_slot=r["ack"],
-            pauses=tuple((a, b) for a, b in r["pauses"]), notice_s=r["notice_s"],
+            pauses=tuple((a, b) for a, b in r["pauses"]), notice_s=r["notice_s"], provider_word=r["own"],
         )
         for r in case["rows"]
     ]  # fmt: skip

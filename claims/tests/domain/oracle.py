@@ -38,6 +38,7 @@ class Case:
                     line[slot - self.lo] = facts
             self.flat[name] = line
         self.reach = "unreachable" in self.terms["counts"]
+        self.only_reach = self.terms["counts"] == ["unreachable"]
         self.memo = {}
         self.named = {}
 
@@ -65,17 +66,19 @@ class Case:
                 continue
             if party == "ambiguous" and not self.terms["ambiguous_counts"]:
                 continue
-            inside = self.rows("record", name, slot)
+            notes = self.rows("record", name, slot)
+            inside = [row for row in notes if row["own"]]
             counts = standing == "certain"
             if reading == "nominal":
                 counts = counts or standing in ("edge_bad", "held")
             if standing == "held":
-                counts = counts or bool(inside) or bool(self.rows("ticket", name, slot))
+                counts = counts or bool(notes) or bool(self.rows("ticket", name, slot))
             if code in ("NODE_UNREACHABLE", "NODE_LOST"):
                 counts = counts or bool(inside)
             if counts:
                 weights.append(weight)
-        return weights, facts["blind"]
+        heard = self.only_reach and facts["cause"] in ("NVML_BLIND", "TWO_INSTALLATIONS")
+        return weights, facts["blind"] and not heard
 
     def state(self, name, slot, reading):
         """'down', 'unknown' or 'up'; 'unknown' only in the nominal reading."""
@@ -136,6 +139,8 @@ class Case:
                 looked_at = True
             if looked_at:
                 blind = name == unit["name"] or self.reach
+                if self.only_reach and "/" in name:
+                    blind = False
                 answers.append(
                     self.state(name, slot, reading) if blind else self.without_blindness(name, slot, reading)
                 )
@@ -146,7 +151,11 @@ class Case:
             return "absent"
         if self.excluded(member, slot):
             return "up"
-        answers = [self.state(member, slot, reading)]
+        node = chain(member)[-1]
+        if self.only_reach and node != member and node in self.flat:
+            answers = [self.without_blindness(member, slot, reading)]
+        else:
+            answers = [self.state(member, slot, reading)]
         for above in chain(member)[1:]:
             if above != unit["name"] and above in self.flat:
                 answers.append(

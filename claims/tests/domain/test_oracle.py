@@ -12,6 +12,7 @@ import pytest
 
 from claims.domain.completeness import missing_fields
 from claims.domain.evaluate import evaluate
+from claims.domain.incidents import incidents
 from claims.errors import NoEntitlement
 from claims.tests.domain.months import case_of, translate
 from claims.tests.domain.oracle import solve
@@ -41,6 +42,10 @@ def compare(seed, **size):
             assert Fraction(found.credit.amount) == amount, (seed, unit.name, reading)
     assert {k: Fraction(v) for k, v in result.credits.items()} == wanted["credits"], seed
     assert (None if result.claim is None else Fraction(result.claim)) == wanted["claim"], seed
+    if contract.binary and contract.pooling == "each":
+        for unit, found in zip(contract.units, result.units, strict=True):
+            for one in incidents(contract, inputs, unit, found.outages):
+                assert sum(seconds for _, seconds in one.reasons) == one.counted_s, (seed, unit.name)
     return result.status
 
 
