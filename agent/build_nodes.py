@@ -11,8 +11,6 @@ from typing import Callable, Optional
 
 from agent.clock import SystemClock, last_shutdown
 from agent.collect.base import Collector
-from agent.collect.sim import SimClock, simulated_collectors
-from agent.collect.sim_world import SCENARIOS, World
 from agent.config import Settings
 from agent.errors import AgentError, ConfigError
 from agent.identity import Salt, Signer, hardware_id, private_dir, read_private, safe_file
@@ -122,8 +120,12 @@ def build(settings: Settings, sending: bool = True) -> tuple[list[Node], Lock]:
     token = token_reader(settings.token_file)
     token()  # a wrong key file is told now, not a minute later
     simulated = use_simulated(settings)
-    if simulated and settings.scenario not in SCENARIOS:
-        raise ConfigError(f"--scenario must be one of {', '.join(SCENARIOS)}")
+    if simulated:  # a real node loads nothing of it
+        from agent.collect.sim import SimClock, simulated_collectors
+        from agent.collect.sim_world import SCENARIOS, World
+
+        if settings.scenario not in SCENARIOS:
+            raise ConfigError(f"--scenario must be one of {', '.join(SCENARIOS)}")
     cluster = settings.cluster or ("demo" if simulated else "local-dev")
     names = node_names(settings, simulated)
     private_dir(settings.state_dir)

@@ -6,7 +6,6 @@ import base64
 import contextlib
 import hashlib
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import Callable, Optional
@@ -82,7 +81,7 @@ class Salt:
     def _new() -> bytes:
         identity = _dmi_identity()
         if identity is None:
-            return secrets.token_bytes(32)
+            return os.urandom(32)
         return hashlib.sha256(b"goodput salt v1\n" + identity).digest()
 
     def hash(self, kind: str, text: str) -> str:
@@ -116,7 +115,7 @@ class Signer:
     def __init__(self, directory: Path) -> None:
         self.public_key: Optional[str] = None
         self._sign: Optional[ed25519.Sign] = None
-        seed = kept_secret(directory / "signing.key", lambda: secrets.token_bytes(ed25519.SEED_BYTES))
+        seed = kept_secret(directory / "signing.key", lambda: os.urandom(ed25519.SEED_BYTES))
         if len(seed) != ed25519.SEED_BYTES:
             raise ConfigError(f"{directory / 'signing.key'} is damaged; move it away and a new key will be made")
         loaded = ed25519.load(seed)

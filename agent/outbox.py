@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
 import threading
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Optional
@@ -94,7 +94,7 @@ class Outbox:
                 for statement in _SCHEMA.split(";\n"):
                     if statement.strip():
                         self._db.execute(statement)
-                self._put("agent_id", uuid.uuid4().hex)
+                self._put("agent_id", os.urandom(16).hex())
                 self._put("seq", 0)
                 self._put("dropped", 0)
                 self._db.execute(f"PRAGMA user_version={FORMAT}")

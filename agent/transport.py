@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import socket
 import time
 from dataclasses import dataclass
@@ -74,6 +73,8 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 def _http_allowed(host: str) -> bool:
+    import ipaddress
+
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
