@@ -21,6 +21,7 @@ from fleet.models import Cluster
 from fleet.selectors import Filter, Fleet, Period, get_fleet
 from fleet.selectors_live import WORDS
 from fleet.services import remove_simulated
+from orgs.access import is_open_to_all
 
 ATTENTION_ON_PAGE = 8
 SEARCH_LENGTH = 80
@@ -70,6 +71,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
         "is_roomy": sum(len(cluster.nodes) for cluster in found.clusters) <= ROOMY_NODES,
         "ticks": ticks(found),
         "endpoint": request.build_absolute_uri("/v1/batches"),
+        "needs_key": not is_open_to_all(request.org.slug),  # type: ignore[attr-defined]
         "may_remove_demo": request.access.may_remove_demo,  # type: ignore[attr-defined]
         "may_write": request.access.may_write,  # type: ignore[attr-defined]
     }

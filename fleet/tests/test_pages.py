@@ -91,6 +91,12 @@ def test_the_connect_line_names_the_host_that_the_visitor_used(local: Any, clien
     assert "--token-file" not in page
 
 
+def test_in_local_mode_an_org_of_its_own_still_needs_its_key(alpha: Any, ada: Any, client_of: Any) -> None:
+    page = text_of(client_of(ada).get("/o/alpha/"))
+    assert "--token-file" in page
+    assert "create_key --org alpha" in page
+
+
 def test_the_empty_page_becomes_the_fleet_with_the_first_batch(alpha: Any, ada: Any, client_of: Any) -> None:
     client = client_of(ada)
     part = client.get("/o/alpha/", headers={"hx-request": "true"}).content.decode()

@@ -57,8 +57,10 @@ def test_it_renders_cleanly_at_every_width(visit: Any, width: int, colours: str,
     assert there.page.evaluate("document.documentElement.scrollWidth") <= width
     assert there.page.locator(".node").count() >= 1
     cut = there.page.evaluate(
-        "[...document.querySelectorAll('.big, h1, h2, h3, .chip, .what, td')].filter(e => e.scrollWidth > e.clientWidth + 1 &&"
-        " getComputedStyle(e).display !== 'inline').map(e => e.outerHTML.slice(0, 120))"
+        "[...document.querySelectorAll('.big, h1, h2, h3, .chip, .what, td')]"
+        ".filter(e => e.scrollWidth > e.clientWidth + 1)"
+        ".filter(e => getComputedStyle(e).display !== 'inline')"
+        ".map(e => e.outerHTML.slice(0, 120))"
     )
     assert cut == []
 
