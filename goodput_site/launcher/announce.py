@@ -14,7 +14,7 @@ from .processes import ROOT
 OWNER = "owner@localhost"
 SOURCES = {
     "nvml": "this machine's GPUs (cluster local-dev)",
-    "sim": "SIMULATED: no NVIDIA GPU here, so cluster `demo` is made up and says so everywhere",
+    "sim": "SIMULATED: cluster `demo` is made up, and says so everywhere (no NVIDIA GPU was found or asked for)",
     "none": "no agent here (--no-agent)",
 }
 

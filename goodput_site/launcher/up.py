@@ -16,11 +16,13 @@ import psutil
 
 from .announce import announce, say
 from .errors import LauncherError
-from .postgres import Postgres, can_connect
+from .postgres import Postgres
+from .postgres import can_connect as to_postgres
 from .processes import ROOT, end_leftovers, http_status
 from .services import databases, urls
 from .supervisor import Part, Supervisor
 from .valkey import Valkey
+from .valkey import can_connect as to_valkey
 from .var import AlreadyRunning, Var, write_private
 
 HOSTS = {"local": "127.0.0.1", "lan": "0.0.0.0", "public": "0.0.0.0"}  # noqa: S104 - asked for by --lan, --public
@@ -53,7 +55,7 @@ def up(arguments: Sequence[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     """The flags of `up`."""
     flags = argparse.ArgumentParser(prog="./goodput up", description=(up.__doc__ or "").partition(";")[0])
-    flags.add_argument("--port", type=int, default=int(os.environ.get("GOODPUT_PORT") or 8080), help="default: 8080")
+    flags.add_argument("--port", type=int, default=os.environ.get("GOODPUT_PORT") or 8080, help="default: 8080")
     reach = flags.add_mutually_exclusive_group()
     reach.add_argument("--lan", action="store_true", help="let other machines in: keys and login are then required")
     reach.add_argument("--public", action="store_true", help="as --lan, behind HTTPS (set GOODPUT_PUBLIC_URL)")
@@ -83,8 +85,9 @@ def refuse_unsafe(expose: str) -> None:
 def _run(var: Var, expose: str, options: argparse.Namespace) -> None:
     require_free_port(HOSTS[expose], options.port)
     postgres, valkey = databases(var)
-    if not postgres and (problem := can_connect(os.environ["DATABASE_URL"])):
-        raise LauncherError(f"The database of DATABASE_URL does not answer: {problem}", "Correct it, or unset it.")
+    for server, variable, can_connect in ((postgres, "DATABASE_URL", to_postgres), (valkey, "REDIS_URL", to_valkey)):
+        if not server and (problem := can_connect(os.environ[variable])):
+            raise LauncherError(f"The server of {variable} does not answer: {problem}", "Correct it, or unset it.")
     if postgres and not postgres.data.exists():
         say("Making the database ...")
     servers = [server for server in (postgres, valkey) if server]
@@ -205,8 +208,8 @@ def _detach(arguments: Sequence[str]) -> int:
     var = Var()
     var.make()
     log = var.log("supervisor")
-    log.unlink(missing_ok=True)
-    with log.open("wb") as out, log.open() as said:
+    with log.open("ab") as out, log.open() as said:
+        said.seek(0, os.SEEK_END)
         child = subprocess.Popen(
             [sys.executable, "-m", "goodput_site.launcher", "up", *arguments],
             cwd=ROOT,

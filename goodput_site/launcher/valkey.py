@@ -3,13 +3,13 @@
 It carries hints and Celery's messages only. Losing its data loses no sample: the inbox in PostgreSQL is the queue.
 """
 
-import contextlib
 import importlib.util
 import os
 import signal
 import socket
 import sys
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from .errors import LauncherError
 
@@ -55,11 +55,27 @@ class Valkey:
 
     def is_ready(self) -> bool:
         """True when the server answers PING."""
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as link:
-            link.sendall(f"AUTH {self.password}\r\nPING\r\n".encode())
+        return can_connect(self.url) is None
+
+
+def can_connect(url: str) -> str | None:
+    """None when the server of a redis:// URL answers PING, else why not in one line. rediss:// is only reached for."""
+    parts = urlsplit(url)
+    commands = [["AUTH", *(unquote(word) for word in (parts.username, parts.password) if word)], ["PING"]]
+    try:
+        with socket.create_connection((parts.hostname or "localhost", parts.port or 6379), timeout=3) as link:
             answers = link.makefile("rb")
-            return (answers.readline(), answers.readline()) == (b"+OK\r\n", b"+PONG\r\n")
-        return False
+            for words in commands if parts.password else commands[1:]:
+                if parts.scheme == "rediss":
+                    return None
+                link.sendall(f"*{len(words)}\r\n".encode())
+                link.sendall(b"".join(b"$%d\r\n%b\r\n" % (len(word.encode()), word.encode()) for word in words))
+                answer = answers.readline()
+                if not answer.startswith(b"+"):
+                    return answer.decode(errors="replace").strip() or "it closed the connection"
+    except (OSError, ValueError) as error:
+        return str(error)
+    return None
 
 
 def find_binary() -> Path:

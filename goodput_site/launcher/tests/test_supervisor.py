@@ -177,8 +177,12 @@ def test_unsafe_exposure_is_refused(
     assert sentence in said.stdout
 
 
-def test_unreachable_external_database_is_one_sentence(installation: Installation) -> None:
+def test_unreachable_external_servers_are_one_sentence(installation: Installation) -> None:
     said = installation.run("up", "--port", str(installation.port), DATABASE_URL="postgresql://u:p@127.0.0.1:9/d")
     assert said.returncode == 1
-    assert "goodput: The database of DATABASE_URL does not answer: connection failed" in said.stdout
+    assert "goodput: The server of DATABASE_URL does not answer: connection failed" in said.stdout
+    assert "Traceback" not in said.stdout
+    said = installation.run("up", "--port", str(installation.port), REDIS_URL="redis://127.0.0.1:9/0")
+    assert said.returncode == 1
+    assert "goodput: The server of REDIS_URL does not answer: [Errno 111]" in said.stdout
     assert "Traceback" not in said.stdout
