@@ -27,7 +27,7 @@ def lost_slots(
     by_weight: dict[int, list[Span]] = {}
     for name in ancestors(unit.unit.name):
         records = normalise(row.span for kind in (RECORD, TICKET) for row in overlays.rows(kind, name))
-        provider = overlays.spans(RECORD, name)
+        provider = normalise(row.span for row in overlays.rows(RECORD, name) if row.provider_word)
         for run in inputs.facts.get(name, ()):
             for weight, spans in _weights(contract, run, reading, records, provider):
                 if weight < 100:

@@ -39,12 +39,14 @@ PARTIES = ("infrastructure",) * 6 + ("ambiguous", "customer", "none")
 KINDS = ("tiers", "tiers", "outage_table", "pro_rata", "multiplier", "repair_time", "weighted", "clock_hour")
 
 
-def case_of(seed, low=120, high=400):
-    """The case of a seed; the period has between `low` and `high` slots."""
+def case_of(seed, low=120, high=400, period=None):
+    """The case of a seed; the period has between `low` and `high` slots, or is this one."""
     rng = random.Random(seed)
     zone, change = rng.choice(CHANGES)
     length = rng.randrange(low, high)
     first = change // 15 - rng.randrange(0, length)
+    if period is not None:
+        zone, first, length = "Europe/Berlin", period[0], period[1] - period[0]
     margin = rng.randrange(0, 60)
     case = {"zone": zone, "first": first, "end": first + length, "lo": first - margin, "hi": first + length + margin}
     scope = rng.choice(("gpu", "node", "node", "members", "group", "domain"))

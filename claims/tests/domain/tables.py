@@ -12,6 +12,7 @@ from claims.domain.completeness import assess
 from claims.domain.periods import build, utc_text
 from claims.domain.worked import figures, read_example
 
+ROW_WORDS = {"ack": "acknowledged_slot", "notice": "notice_hours_before_start", "author": "author"}
 DOCUMENT = Path(__file__).parents[3] / "docs" / "sla-arithmetic.md"
 
 
@@ -53,11 +54,13 @@ def timeline_of(text):
         line = {"resource": resource, "from_slot": start, "to_slot": end, "state": state}
         if state == "edge_bad":
             line.update(state="edge", own_sample_bad="yes")
+        if state == "unknown":
+            out.append({**line, "cause": " ".join(words)})
+            continue
         reason = reason_of(words)
         if state == "possible":
             line["state"], reason["certain"] = "down", "no"
-        if state != "unknown":
-            line["reasons"] = [reason]
+        line["reasons"] = [reason]
         out.append(line)
     return out
 
@@ -74,7 +77,9 @@ def rows_of(text):
             if name == "pause":
                 row["pauses"].append(value.split("-"))
             else:
-                row[{"ack": "acknowledged_slot", "notice": "notice_hours_before_start"}[name]] = value
+                row[{"ack": "acknowledged_slot", "notice": "notice_hours_before_start", "author": "author"}[name]] = (
+                    value
+                )
         out.append(row)
     return out
 

@@ -13,6 +13,7 @@ import pytest
 from claims.domain.completeness import missing_fields
 from claims.domain.evaluate import evaluate
 from claims.domain.incidents import incidents
+from claims.domain.periods import calendar_month
 from claims.errors import NoEntitlement
 from claims.tests.domain.months import case_of, translate
 from claims.tests.domain.oracle import solve
@@ -22,8 +23,8 @@ SEED = int(os.environ.get("GOODPUT_ORACLE_SEED", "0"))
 BLOCK = 50
 
 
-def compare(seed, **size):
-    case = case_of(seed, **size)
+def compare(seed, case=None):
+    case = case or case_of(seed)
     contract, inputs = translate(case)
     assert missing_fields(contract, inputs) == {}
     wanted = solve(case)
@@ -47,6 +48,13 @@ def compare(seed, **size):
             for one in incidents(contract, inputs, unit, found.outages):
                 assert sum(seconds for _, seconds in one.reasons) == one.counted_s, (seed, unit.name)
     return result.status
+
+
+@pytest.mark.skipif(MONTHS < 1000, reason="whole months take the second implementation half a minute each")
+@pytest.mark.parametrize(("seed", "label"), [(1, "2026-10"), (2, "2026-03"), (3, "2026-10"), (4, "2026-03")])
+def test_whole_months_with_a_change_of_clocks_agree(seed, label):
+    period = calendar_month(label, "Europe/Berlin")
+    compare(seed, case=case_of(seed, period=(period.first_slot, period.end_slot)))
 
 
 @pytest.mark.parametrize("block", range(SEED, SEED + MONTHS, BLOCK))
