@@ -36,13 +36,18 @@ class Slots(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UnitSlots:
-    """A unit's slots with what was taken away. `entitled` and `excluded` reach beyond the period; `owed` does not."""
+    """A unit's slots with what was taken away; all of it reaches beyond the period.
+
+    `down_excluded`, `down_unentitled`: down slots of the lower reading that an exclusion took, or that nobody owed.
+    """
 
     unit: Unit
     slots: Slots
     entitled: Spans
     excluded: Spans
     down_members: Mapping[str, Slots]
+    down_excluded: Spans
+    down_unentitled: Spans
 
 
 class _Mark(NamedTuple):
@@ -121,9 +126,16 @@ class Classifier:
                 raise InputsError(f"{unit.name}: the contract does not say how many must be healthy.", "min_healthy")
             members = {name: self._member(name, unit) for name in unit.members}
             own = _join(_minimum(list(members.values()), len(unit.members) - required + 1), own)
-        gone = excluded
-        slots = Slots(*(subtract(intersect(spans, entitled), gone) for spans in own))
-        return UnitSlots(unit, slots, entitled, excluded, members)
+        owed = Slots(*(intersect(spans, entitled) for spans in own))
+        return UnitSlots(
+            unit,
+            Slots(*(subtract(spans, excluded) for spans in owed)),
+            entitled,
+            excluded,
+            members,
+            intersect(owed.lower, excluded),
+            subtract(own.lower, entitled),
+        )
 
     def _own(self, unit: Unit) -> Slots:
         """Reasons of the unit's own subject and of what it lies in."""

@@ -6,8 +6,10 @@ Each of the three readings goes through all rules to its credit; the claim is th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import reduce
 
 from claims.domain.classify import LOWER, NOMINAL, READINGS, UPPER, Classifier, UnitSlots, known_share, pauses, windows
 from claims.domain.clock_hours import hours_over
@@ -159,13 +161,24 @@ class _Part:
             self.estimate,
             self.invoiced,
             tally_lower.outages if tally_lower else (),
-            Against(
-                self.excluded,
-                tally_lower.outside_clock if tally_lower else 0,
-                tally_lower.outside_minutes if tally_lower else 0,
-                tally_lower.below_minimum if tally_lower else 0,
-                tally_lower.outside_period if tally_lower else 0,
-            ),
+            self.against(tally_lower),
+        )
+
+    def against(self, lower: Tally | None) -> Against:
+        """What was taken away from the claim, in slots of the period."""
+        period, slots = self.inputs.period, self.slots
+        edges = (period.first_slot, period.end_slot)
+        taken = Against(
+            self.excluded, size(clip(slots.down_excluded, *edges)), size(clip(slots.down_unentitled, *edges))
+        )
+        if lower is None:
+            return taken
+        return replace(
+            taken,
+            outside_clock=lower.outside_clock,
+            outside_minutes=lower.outside_minutes,
+            below_minimum=lower.below_minimum,
+            outside_period=lower.outside_period,
         )
 
 
@@ -205,7 +218,7 @@ def _pooled(contract: Contract, inputs: Inputs, parts: Sequence[_Part], name: st
         sum((part.estimate for part in parts), Decimal(0)),
         sum(invoiced, Decimal(0)) if invoiced else None,
         tuple(one for result in single for one in result.outages),
-        Against(*(sum(column) for column in zip(*(result.against.numbers() for result in single), strict=True))),
+        reduce(Against.plus, (result.against for result in single)),
     )
 
 

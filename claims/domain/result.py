@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from fractions import Fraction
 
@@ -84,18 +84,20 @@ class Reading:
 @dataclass(frozen=True, slots=True)
 class Against:
     """Slots of the lower reading that were taken away from the claim, by rule. `excluded`: owed slots under an
-    exclusion, up or down; `outside_period`: they belong to the neighbouring one.
+    exclusion, up or down; `excluded_down`: the down ones of them; `outside_period`: they belong to a neighbour.
     """
 
-    excluded: int
-    outside_clock: int
-    outside_minutes: int
-    below_minimum: int
-    outside_period: int
+    excluded: int = 0
+    excluded_down: int = 0
+    unentitled_down: int = 0
+    outside_clock: int = 0
+    outside_minutes: int = 0
+    below_minimum: int = 0
+    outside_period: int = 0
 
-    def numbers(self) -> tuple[int, int, int, int, int]:
-        """All five."""
-        return self.excluded, self.outside_clock, self.outside_minutes, self.below_minimum, self.outside_period
+    def plus(self, other: Against) -> Against:
+        """Both added."""
+        return Against(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
