@@ -2,10 +2,12 @@
 
 FleetError
 ├── BatchRejected     a batch that is not stored; `code` for programs, the sentence for people
-│   ├── 400  malformed bytes: bad_gzip, trailing_bytes, bad_msgpack, duplicate_key, too_deep, too_many_items
+│   ├── 400  malformed bytes: bad_gzip, trailing_bytes, bad_msgpack, bad_extension, duplicate_key, too_many_items
+│   ├── 408  cut_short: the upload broke off; 411 length_required (both may be tried again)
 │   ├── 413  too_large
 │   ├── 415  bad_content_type, bad_content_encoding
-│   └── 422  well-formed bytes that break the contract: invalid, bad_string, non_finite, bad_order, schema_version
+│   └── 422  well-formed bytes that break the contract: invalid, bad_string, non_finite, schema_version, too_deep,
+│            no_intervals, too_many_<key>
 ├── WrongCluster      403 other_cluster: the key is good for another cluster
 ├── SeqConflict       409 seq_conflict: stored once with the flag, never folded
 └── NotStored         503 not_stored: no receipt; the agent keeps the batch

@@ -28,6 +28,7 @@ from fleet.domain.state import NodeState
 from fleet.domain.strips import HourRow
 from fleet.domain.summary import current
 from fleet.domain.verdicts import State
+from fleet.incidents import sync_incidents
 from fleet.models import Cluster
 from fleet.node_summary import as_json, models_of
 from fleet.selectors_waiting import MAX_ATTEMPTS
@@ -173,7 +174,7 @@ def fold_chunk(now: datetime, size: int) -> int:
     rows = _rows_of(lives.values())
     for node_id, items in by_node.items():
         _fold_node(lives[node_id], items, bodies, rows[node_id], rules, now, writes)
-    _write(writes)
+    _write(writes, rules)
     return len(writes.folded) + sum(len(items) for items in writes.failed.values())
 
 
@@ -360,9 +361,10 @@ def _sums(row: HourRow) -> list[int]:
     return sums
 
 
-def _write(writes: Writes) -> None:
+def _write(writes: Writes, rules: Rules) -> None:
     """Everything of one chunk, each table once, inside the caller's transaction."""
     write_hours(writes.hours)
+    sync_incidents(writes.hours, rules)
     if writes.live:
         execute(_LIVE, columns(writes.live))
     if writes.folded:

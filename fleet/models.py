@@ -6,8 +6,12 @@ gives the same rows again.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from django.db import models
 from django.utils import timezone
+
+from fleet.domain.slots import SLOT_S
 
 
 class Cluster(models.Model):
@@ -136,3 +140,79 @@ class Inbox(models.Model):
 
     def __str__(self) -> str:
         return f"batch {bytes(self.sha256).hex()[:12]} of {self.node}"
+
+
+class Incident(models.Model):
+    """One fault of a node: derived from its strips (fleet/domain/incidents.py), with a human layer that is not.
+
+    `parts` holds each subject's share; of an open incident also what it was up to `settled_slot`, so that a fault of
+    weeks is not read from its beginning every minute. The human layer never touches a verdict.
+    """
+
+    class Disposition(models.TextChoices):
+        NONE = ""
+        EXCLUDED = "excluded"
+        DISPUTED = "disputed"
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="incidents")
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="incidents")
+    scope = models.CharField(max_length=8)
+    code = models.CharField(max_length=64, help_text="The reason that leads.")
+    party = models.CharField(max_length=16)
+    weight = models.SmallIntegerField(help_text="The least nominal weight, 0..100.")
+    first_slot = models.IntegerField()
+    end_slot = models.IntegerField()
+    is_open = models.BooleanField()
+    lost_gpu_seconds = models.BigIntegerField()
+    parts = models.JSONField()
+    settled_slot = models.IntegerField(null=True)
+    withdrawn_at = models.DateTimeField(null=True, help_text="A re-fold found no such fault; kept for its human layer.")
+    # the human layer
+    acknowledged_at = models.DateTimeField(null=True)
+    acknowledged_by = models.CharField(max_length=254, blank=True)
+    ticket_number = models.CharField(max_length=120, blank=True)
+    reported_at = models.DateTimeField(null=True)
+    provider_ack_at = models.DateTimeField(null=True)
+    disposition = models.CharField(max_length=8, choices=Disposition, blank=True, default=Disposition.NONE)
+
+    class Meta:
+        ordering = ["-is_open", "-first_slot"]
+        indexes = [
+            models.Index(fields=["node", "end_slot"], name="fleet_incident_node_end"),
+            models.Index(fields=["is_open", "first_slot"], name="fleet_incident_open"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.code} on {self.node}"
+
+    @property
+    def opened_at(self) -> datetime:
+        """Beginning of the first bad slot."""
+        return datetime.fromtimestamp(self.first_slot * SLOT_S, UTC)
+
+    @property
+    def resolved_at(self) -> datetime | None:
+        """End of the last bad slot; None while it is open."""
+        return None if self.is_open else datetime.fromtimestamp(self.end_slot * SLOT_S, UTC)
+
+    @property
+    def has_human_layer(self) -> bool:
+        """Whether somebody wrote something about it."""
+        return bool(
+            self.acknowledged_at or self.ticket_number or self.reported_at or self.provider_ack_at or self.disposition
+        )
+
+
+class IncidentNote(models.Model):
+    """What somebody wrote about an incident; append-only."""
+
+    incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="notes")
+    at = models.DateTimeField(default=timezone.now)
+    author = models.CharField(max_length=254)
+    text = models.TextField(max_length=4000)
+
+    class Meta:
+        ordering = ["at", "id"]
+
+    def __str__(self) -> str:
+        return f"{self.author}: {self.text[:60]}"

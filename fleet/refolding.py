@@ -21,6 +21,7 @@ from fleet.domain.state import NodeState
 from fleet.domain.strips import HourRow
 from fleet.domain.summary import current
 from fleet.folding import fold_waiting, instant, received_batch, write_hours
+from fleet.incidents import sync_incidents
 from fleet.models import NodeHour, NodeLive
 from fleet.node_summary import as_json
 
@@ -61,7 +62,9 @@ def refold_node(node_id: int, now: datetime) -> bool:
         rules,
         context,
     )
-    write_hours({(node_id, hour): row for hour, row in refolded.rows.items()})
+    written = {(node_id, hour): row for hour, row in refolded.rows.items()}
+    write_hours(written)
+    sync_incidents(written, rules)
     live.dirty_hour = None
     if refolded.state is not None:
         live.state = compress(refolded.state.to_bytes())

@@ -16,6 +16,7 @@ from fleet.domain.node_hours import rows_needed, silence_rows
 from fleet.domain.rules import load_rules
 from fleet.domain.state import NodeState
 from fleet.folding import CONTEXT, write_hours
+from fleet.incidents import sync_incidents
 from fleet.models import NodeHour, NodeLive
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ def _close(node_id: int, now: datetime) -> bool:
     live = NodeLive.objects.select_for_update(skip_locked=True).filter(pk=node_id).first()
     if live is None or live.state is None or live.dirty_hour is not None:
         return False
+    rules = load_rules()
     state = NodeState.from_bytes(decompress(live.state))
     needed = rows_needed(state)
     stored = {
@@ -66,4 +68,5 @@ def _close(node_id: int, now: datetime) -> bool:
         if hour not in stored or stored[hour].to_bytes() != row.to_bytes()
     }
     write_hours(changed)
+    sync_incidents(changed, rules)
     return True

@@ -66,7 +66,13 @@ DATABASES = {
         **environ.Env.db_url_config(DATABASE_URL, engine="django_tenants.postgresql_backend"),
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {"connect_timeout": 5, "application_name": "goodput", "prepare_threshold": 5},
+        "OPTIONS": {
+            "connect_timeout": 5,
+            "application_name": "goodput",
+            "prepare_threshold": 5,
+            # a generic plan would lock every partition of the inbox at each INSERT
+            "options": "-c plan_cache_mode=force_custom_plan",
+        },
     }
 }
 

@@ -157,6 +157,10 @@ class HourRow:
                 yield StripRun(base + start, base + i, self._table[strip[start]])
                 start = i
 
+    def reasons(self) -> set[str]:
+        """Every reason, certain or possible, in the table of this hour."""
+        return {code for verdict in self._table for code in (*verdict.certain, *verdict.possible)}
+
     def rollup(self, subject: str) -> Rollup:
         """The subject's hour in integers."""
         return _rollup(self._numbers(self._strips.get(subject) or bytearray(SLOTS_PER_HOUR)))
