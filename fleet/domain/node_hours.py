@@ -37,7 +37,7 @@ __all__ = [
 
 
 class Late(NamedTuple):
-    """A batch with an item older than the watermark, not folded: its hours `first_hour..last_hour` are dirty."""
+    """A batch with items older than the watermark: they are not folded, `first_hour..last_hour` are dirty."""
 
     sha256: bytes
     first_hour: int
@@ -92,7 +92,7 @@ def advance(
     rules: Rules,
     context: Context = EMPTY,
 ) -> Advanced:
-    """Fold the batches that come after the state's watermark; the others are handed back as late.
+    """Fold what comes after the state's watermark; batches with older items are listed as late with these items' hours.
 
     `rows` holds the stored rows of `rows_needed(state)` (missing ones are made new); none of the arguments is changed.
     `touched` has the hours of every batch given, `dirty` the hours whose placement these batches decided only now.
@@ -101,19 +101,10 @@ def advance(
     out = Advanced(state, touched=placed.touched, suspect=tuple(placed.suspect), dirty=tuple(sorted(set(placed.dirty))))
     items = placed.items
     if state is not None and items:
-        mark = state.watermark
-        if placed.dirty:
-            late = {item.sha256 for item in items}
-        elif items[0].key <= mark:
-            late = {item.sha256 for item in items if item.key <= mark}
-        else:
-            late = set()
+        late = items if placed.dirty else [item for item in items if item.key <= state.watermark]
         if late:
-            # what follows a late batch of its boot was placed with it: place again without it
-            again = place([b for b in batches if b.sha256 not in late], state.fit)
-            behind = {i.sha256 for i in again.items if i.key <= mark}
-            items = [i for i in again.items if i.sha256 not in behind]
-            _set_late(out, late | behind, batches)
+            items = [item for item in items if item.key > state.watermark] if not placed.dirty else []
+            _set_late(out, late)
     if items:
         book = _Book(rules, {h: rows[h] for h in rows_needed(state) if h in rows})
         out.state, out.events = _run(state, items, rules, context, book)
@@ -125,19 +116,19 @@ def advance(
 MAX_SPREAD_HOURS = 31 * 24
 
 
-def _set_late(out: Advanced, late: set[bytes], batches: Sequence[ReceivedBatch]) -> None:
-    """List late batches. Behind a pause their place is a guess until they are folded, so `ts` counts as well."""
-    for received in batches:
-        if received.sha256 not in late:
-            continue
-        late = late - {received.sha256}
-        low, high = out.touched[received.sha256]
-        for interval in received.batch.intervals:
-            hour = hour_of(interval.ts)
-            if abs(hour - low) <= MAX_SPREAD_HOURS:
-                low, high = min(low, hour), max(high, hour)
-        out.touched[received.sha256] = (low, high)
-        out.late.append(Late(received.sha256, low, high))
+def _set_late(out: Advanced, items: Sequence[Item]) -> None:
+    """List the hours of late items. Behind a pause their place is a guess until they are folded: `ts` counts too."""
+    hours: dict[bytes, tuple[int, int]] = {}
+    for item in items:
+        hour = other = item.ms // HOUR_MS
+        if item.event is None and abs(hour_of(item.interval.ts) - hour) <= MAX_SPREAD_HOURS:
+            other = hour_of(item.interval.ts)
+        low, high = hours.get(item.sha256, (hour, hour))
+        hours[item.sha256] = (min(low, hour, other), max(high, hour, other))
+    for sha, (low, high) in hours.items():
+        first, last = out.touched[sha]
+        out.touched[sha] = (min(first, low), max(last, high))
+        out.late.append(Late(sha, low, high))
 
 
 class _Book:
@@ -189,6 +180,8 @@ def _digest(digest: bytes, item: Item) -> bytes:
 
 def _take_hour(work: Work, items: Sequence[Item], hour: int, book: _Book, seed: bytes) -> None:
     """Fold the items of one hour; sets the row's input digest and closing state."""
+    if work.state is None and all(item.event is not None for item in items):
+        return  # events of a node that no sample has shown yet
     row = book.row(hour)
     before = work.state.open_slot if work.state is not None else -1
     digest = row.input_digest if row.closing_state else seed
@@ -286,14 +279,9 @@ def refold(
                 known = out.touched.get(sha, (low, high))
                 out.touched[sha] = (min(low, known[0]), max(high, known[1]))
             _take_hour(work, items, hour, book, seed)
-            old = load_row(hour)
-            same = old is not None and old.closing_state == book.rows[hour].closing_state
-            if (
-                same
-                and hour >= through_hour
-                and loader.newest <= hour + 1
-                and _same_inputs(placed, hour + 1, load_row, seed)
-            ):
+            old, new = load_row(hour), book.rows.get(hour)
+            same = old is not None and new is not None and old.closing_state == new.closing_state
+            if same and hour >= through_hour and _same_inputs(placed, hour + 1, load_row, seed):
                 out.converged, out.end_hour = True, hour + 1
                 break
         hour += 1

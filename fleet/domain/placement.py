@@ -22,6 +22,7 @@ FIT_SAMPLES = 20
 JUMP_MS = SLOT_MS // 2
 CLOCK_ERROR_MS = SLOT_MS  # a clock worse than one slot
 AHEAD_MS = 600_000  # further ahead of its receipt than this is never folded (issue 2: suspect clock)
+UPTIME_MS = 100 * 365 * 86_400_000  # no boot is older than this
 BEHIND_MS = 400 * 86_400_000  # and so is what claims to be older than this
 
 
@@ -86,9 +87,6 @@ def place(batches: Iterable[ReceivedBatch], start: Fit) -> Placed:
         if boot != fit[0]:
             fit = (boot, *NO_FIT[1:])
         fit = _place_boot(boots[boot], fit, placed)
-    if placed.suspect:
-        bad = set(placed.suspect)
-        placed.items = [item for item in placed.items if item.sha256 not in bad]
     placed.items.sort(key=_order)
     return placed
 
@@ -112,38 +110,82 @@ def _place_boot(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> Fit:
     """Place one boot's batches, `fit` being what was known before them; returns what is known after."""
     if len(batches) > 1:
         batches.sort(key=_first)
+    batches = [received for received in batches if not _absurd(received, placed)]
     pauses, jump = _decide(batches, fit, placed)
     placed.undecided = placed.undecided or jump is not None
     for received in batches:
-        batch = received.batch
-        agent, seq, sha = batch.agent_id or "", batch.seq or 0, received.sha256
-        low = high = soonest = -1
-        for position, interval in enumerate(batch.intervals):
-            boottime = interval.boottime
-            if boottime is None:
-                ms = interval.ts
-                clock_ok = _clock_ok(interval)
-            else:
-                fit, ms, clock_ok = _sample(batch, interval, boottime, fit, pauses, jump)
-            low = ms if low < 0 or ms < low else low
-            high = ms if ms > high else high
-            least = ms if ms < interval.ts else interval.ts
-            soonest = least if least > soonest else soonest
-            placed.items.append(Item(ms, 1, agent, seq, position, 0, sha, clock_ok, batch, interval, None, fit))
-            events = interval.events or interval.xids
-            if events:
-                for sub, event in enumerate(events):
-                    at = _event_ms(event, batch, interval, fit, ms)
-                    if at < received.received_at_ms - BEHIND_MS:
-                        continue
+        found: list[Item] = []
+        after = _place_batch(received, fit, pauses, jump, found, placed)
+        if after is not None:
+            fit = after
+            placed.items += found
+    return fit
+
+
+def _absurd(received: ReceivedBatch, placed: Placed) -> bool:
+    """Whether a boot-time clock or, without one, a wall clock says what cannot be; such a batch is never folded."""
+    earliest, latest = received.received_at_ms - BEHIND_MS, received.received_at_ms + AHEAD_MS
+    for interval in received.batch.intervals:
+        bt = interval.boottime
+        if (bt is None and not earliest <= interval.ts <= latest) or (bt is not None and bt > UPTIME_MS):
+            placed.suspect.append(received.sha256)
+            hour = hour_of(received.received_at_ms)
+            placed.touched[received.sha256] = (hour, hour)
+            return True
+    return False
+
+
+def _place_batch(
+    received: ReceivedBatch,
+    fit: Fit,
+    pauses: list[Pause],
+    jump: tuple[int, int] | None,
+    found: list[Item],
+    placed: Placed,
+) -> Fit | None:
+    """Add the batch's items to `found`; returns the placement after it, None when it is never to be folded."""
+    batch, sha = received.batch, received.sha256
+    earliest, latest = received.received_at_ms - BEHIND_MS, received.received_at_ms + AHEAD_MS
+    agent, seq = batch.agent_id or "", batch.seq or 0
+    sync = _sync(received)
+    low, high = latest, earliest
+    suspect = False
+    for position, interval in enumerate(batch.intervals):
+        boottime = interval.boottime
+        guess = False
+        if boottime is None:
+            ms, clock_ok = interval.ts, _clock_ok(interval)
+        else:
+            guess = boottime <= fit[7]
+            fit, ms, clock_ok = _sample(sync, interval, boottime, fit, pauses, jump)
+        # the place of what arrives late is a guess until it is folded again: only ts can make it suspect
+        suspect = suspect or not earliest <= (min(ms, interval.ts) if guess else ms) <= latest
+        low, high = min(low, ms), max(high, ms)
+        found.append(Item(ms, 1, agent, seq, position, 0, sha, clock_ok, batch, interval, None, fit))
+        events = interval.events or interval.xids
+        if events:
+            for sub, event in enumerate(events):
+                at = _event_ms(event, batch, interval, fit, ms)
+                if earliest <= at <= latest:
                     low, high = min(low, at), max(high, at)
-                    placed.items.append(
+                    found.append(
                         Item(at, 0, agent, seq, position, sub, sha, clock_ok, batch, interval, event, fit)  # type: ignore[arg-type]
                     )
-        placed.touched[sha] = (hour_of(low), hour_of(high))
-        if soonest > received.received_at_ms + AHEAD_MS or low < received.received_at_ms - BEHIND_MS:
-            placed.suspect.append(sha)
+    placed.touched[sha] = (hour_of(max(low, earliest)), hour_of(min(high, latest)))
+    if suspect:
+        placed.suspect.append(sha)
+        return None
     return fit
+
+
+def _sync(received: ReceivedBatch) -> tuple[int, int] | None:
+    """The batch's newest receipt, (server time, boottime); one that cannot be is none."""
+    sync = received.batch.sync
+    if sync is None or sync.boottime > UPTIME_MS:
+        return None
+    if not received.received_at_ms - BEHIND_MS <= sync.received_at <= received.received_at_ms + AHEAD_MS:
+        return None
+    return sync.received_at, sync.boottime
 
 
 def _clock_ok(interval: Interval) -> bool:
@@ -162,23 +204,22 @@ def _decide(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> tuple[lis
     sync, jump, last_bt, last_diff = fit[4], fit[5], fit[7], fit[8]
     pending = jump
     for received in batches:
-        new = received.batch.sync
-        if new is not None and (sync is None or new.boottime > sync[1]):
-            if sync is not None and abs((new.received_at - new.boottime) - (sync[0] - sync[1])) > JUMP_MS:
+        new = _sync(received)
+        if new is not None and (sync is None or new[1] > sync[1]):
+            if sync is not None and abs((new[0] - new[1]) - (sync[0] - sync[1])) > JUMP_MS:
                 first = received.batch.intervals[0].boottime
-                pair = (new.received_at, new.boottime)
                 if jump is not None:
-                    pauses.append((jump[0], pair))
+                    pauses.append((jump[0], new))
                 elif first is not None:
-                    pauses.append((first, pair))
+                    pauses.append((first, new))
                 if jump is not None and jump == pending:
                     placed.dirty.append(jump[1])
                 jump = None
-            elif jump is not None and new.boottime >= jump[0]:
+            elif jump is not None and new[1] >= jump[0]:
                 if jump == pending:
                     placed.dirty.append(jump[1])
                 jump = None
-            sync = (new.received_at, new.boottime)
+            sync = new
         for interval in received.batch.intervals:
             bt = interval.boottime
             if bt is None or bt <= last_bt:
@@ -191,13 +232,16 @@ def _decide(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> tuple[lis
 
 
 def _sample(
-    batch: Batch, interval: Interval, bt: int, fit: Fit, pauses: list[Pause], jump: tuple[int, int] | None
+    pair: tuple[int, int] | None,
+    interval: Interval,
+    bt: int,
+    fit: Fit,
+    pauses: list[Pause],
+    jump: tuple[int, int] | None,
 ) -> tuple[Fit, int, bool]:
     """(placement after this sample, its instant, whether its slot is known)."""
     boot, offset, live, syncs, sync, old_jump, start, last_bt, _, number, before = fit
     diff = interval.ts - bt
-    new = batch.sync
-    pair = (new.received_at, new.boottime) if new is not None else None
     frozen = offset is not None and len(live) == 0
     if frozen and bt > last_bt and not pauses and jump is None and old_jump is None and (pair is None or pair == sync):
         assert offset is not None
@@ -221,7 +265,7 @@ def _sample(
         good = clock is None or clock.status == "synchronised"
         undecided = jump is not None and bt >= jump[0]
         stepped = bool(live) and abs(diff - _median(live)) > JUMP_MS  # a step of the clock is ignored (fold.md 2)
-        if good and not undecided and not stepped and new is not None and bt - new.boottime <= LIVE_MS:
+        if good and not undecided and not stepped and pair is not None and bt - pair[1] <= LIVE_MS:
             values = list(live)
             insort(values, diff)
             live = tuple(values)

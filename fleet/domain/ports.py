@@ -66,6 +66,8 @@ def _take(work: Work, item: Item, port: PortState, fact: Port | None, cause: str
         _learn(port, fact, cause, stretch, ms)
         return ""
     key = f"p:{port.key}"
+    if fact is not None and not fact.state:
+        cause = cause or "IB_BLIND"  # absent is not DOWN
     was, unknown_gap = port.kind, False
     if cause:
         kind = BLIND

@@ -93,6 +93,9 @@ def _settle(work: Work, gpus: object) -> None:
         return
     here = {gpu.uuid for gpu in listed}
     for gpu in new:
+        if gpu.uuid in known:
+            continue  # listed twice
+        known.add(gpu.uuid)
         free = [p for p in state.places if p.uuid not in here]
         same = [p for p in free if p.uuid and p.bus == (gpu.pci_bus_id or "")]
         if same or free:

@@ -109,9 +109,10 @@ class Batch:
     sync: Sync | None = None
 
 
-def received(batch: Batch) -> ReceivedBatch:
-    """The batch as the inbox holds it; its hash is a function of its content."""
-    return ReceivedBatch(hashlib.sha256(repr(batch).encode()).digest(), batch.intervals[-1].ts + 5_000, batch)
+def received(batch: Batch, at_ms: int | None = None) -> ReceivedBatch:
+    """The batch as the inbox holds it, received at `at_ms`; its hash is a function of its content."""
+    at = batch.intervals[-1].ts + 5_000 if at_ms is None else at_ms
+    return ReceivedBatch(hashlib.sha256(repr(batch).encode()).digest(), at, batch)
 
 
 def gpu(index: int, **more: Any) -> Gpu:

@@ -64,7 +64,7 @@ def batches_of(scenario: dict[str, Any]) -> list[list[Any]]:
             )
             if inputs.get("boottime"):
                 batch.sync = _sync(part[0])
-            batches.append(facts.received(batch))
+            batches.append(facts.received(batch, part[-1].real + 5_000))
         deliveries.append(batches)
     return deliveries
 
