@@ -35,16 +35,12 @@ class Trouble:
     also: tuple[str, ...] = ()
     headline: str = ""
     names: str = ""
+    places: str = ""
 
     @property
     def css(self) -> str:
         """The glyph's class: the state, or `mark` for what lowers nothing yet."""
         return "mark" if self.word == "available" else self.word
-
-    @property
-    def places(self) -> str:
-        """`GPU 3, 4`."""
-        return f"GPU {', '.join(str(place) for place, _ in self.subjects)}"
 
     @property
     def uuids(self) -> list[str]:
@@ -71,10 +67,12 @@ def troubles_of(node_id: int, node: str, cluster: str, now: NodeNow, last_sample
         }
         values.update(more)
         named = tuple((gpu.place, gpu.uuid) for gpu in subjects)
+        places = f"GPU {', '.join(str(place) for place, _ in named)}" if named else ""
+        if len(named) == len(now.gpus) > 2:
+            places = f"All {len(named)} GPUs"
         if "headline" not in values:
-            where = f"GPU {', '.join(str(place) for place, _ in named)} of {node}" if named else node
-            values["headline"] = f"{where}: {values['what']}"
-        return Trouble(node_id, node, cluster, word, code, subjects=named, **values)
+            values["headline"] = f"{places} of {node}: {values['what']}" if places else f"{node}: {values['what']}"
+        return Trouble(node_id, node, cluster, word, code, subjects=named, places=places, **values)
 
     if now.is_plain:
         return ()

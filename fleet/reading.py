@@ -162,6 +162,11 @@ class Fleet:
         return sum(self.counts.values())
 
     @property
+    def hidden(self) -> int:
+        """How many matching nodes stand on other pages."""
+        return self.matching - sum(len(cluster.nodes) for cluster in self.clusters)
+
+    @property
     def live_count(self) -> int:
         """Nodes that are heard."""
         return self.node_count - self.silent

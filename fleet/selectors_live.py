@@ -161,6 +161,7 @@ def read_summary(text: str, silent: bool) -> NodeNow:
     node = summary.get("node", {})
     sources = summary.get("sources", {})
     counts = {word: sum(gpu.word == word for gpu in gpus) for word in WORDS}
+    silent = silent or (bool(gpus) and all(gpu.causes == ("NO_DATA",) for gpu in gpus))  # as the fold found it
     return NodeNow(
         is_silent=silent,
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.place)),
