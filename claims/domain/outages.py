@@ -65,21 +65,23 @@ def tally(contract: Contract, period: Period, down: Spans, in_clock: Spans, enti
     if contract.kind in PER_OUTAGE:
         return _per_outage(contract, period, down, whole, minutes, kept)
     outages = []
+    long_slots = outside = 0
     for run in kept:
         counted = clip(run, period.first_slot, period.end_slot)
+        long_slots += size(counted)
+        outside += size(run)
         if contract.minute_rule == "elapsed_floor":
             counted = _floor_minutes(counted)
         if counted:
             outages.append(Outage(tuple(run), tuple(counted)))
     in_period = size(clip(minutes, period.first_slot, period.end_slot))
-    long_slots = sum(size(clip(run, period.first_slot, period.end_slot)) for run in kept)
     counted_slots = sum(outage.slots for outage in outages)
     return Tally(
         tuple(outages),
         outside_clock=size(clip(down, period.first_slot, period.end_slot)) - size(whole),
         outside_minutes=size(whole) - in_period + long_slots - counted_slots,
         below_minimum=in_period - long_slots,
-        outside_period=sum(size(run) for run in kept) - long_slots,
+        outside_period=outside - long_slots,
     )
 
 

@@ -71,12 +71,17 @@ def subtract(one: Spans, other: Spans) -> Spans:
 
 def clip(spans: Spans, first: int, end: int) -> list[Span]:
     """The part inside `[first, end)`."""
+    if not spans or (first <= spans[0][0] and spans[-1][1] <= end):
+        return list(spans)
     return [(max(a, first), min(b, end)) for a, b in spans if a < end and b > first]
 
 
 def size(spans: Spans) -> int:
     """How many slots."""
-    return sum(b - a for a, b in spans)
+    total = 0
+    for a, b in spans:
+        total += b - a
+    return total
 
 
 def at_least(sets: Sequence[Spans], count: int) -> list[Span]:
