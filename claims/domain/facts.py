@@ -6,7 +6,7 @@ and weight. Subjects are paths: `n1` is a node, `n1/gpu0` a place of it; `parent
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -90,6 +90,10 @@ class RuleReason(Protocol):
     def category(self) -> str: ...
     @property
     def party(self) -> str: ...
+    @property
+    def lasts(self) -> str: ...
+    @property
+    def subject(self) -> str: ...
 
 
 def parent(resource: str) -> str:
@@ -115,33 +119,58 @@ _STANDINGS = {
 
 
 def facts_of(verdict: Verdict, rules: Mapping[str, RuleReason]) -> Facts:
-    """The facts of a verdict of the fold.
+    """The facts of a verdict of the fold, for a GPU, node or domain.
 
     The fold calls certain what holds in the claims reading, so everything else takes its standing from the verdict's
     state; beside an observed verdict it is only possible. A certain reason of the category `unreachable` rests on
     witnesses, not on the silent agent, and stays certain in an unknown slot; no other does (contract.md 1). The rule
     set gives `unreachable` the weight 100 because it lowers no GPU; for a contract an unreachable node is down: 0.
     Codes that the rule set does not know are skipped.
+
+    A verdict has one weight a reading and its rules one a reason, but a throttled share, a hidden port's share and a
+    MIG slice lower by less than their rule's weight. No reason weighs less than the verdict, so a fixed one weighs the
+    greater of both; a variable one weighs the verdict's weight where nothing else can have given it, else 100.
     """
     blind = verdict.state is State.UNKNOWN
+    weights = _weights(verdict.certain, verdict.lower, rules)
     reasons: list[Reason] = []
     for code in verdict.certain:
         rule = rules.get(code)
         if rule is not None and rule.category in CATEGORIES and (not blind or rule.category == UNREACHABLE):
-            reasons.append(_reason(code, rule, Standing.CERTAIN))
+            reasons.append(Reason(code, weights[code], rule.category, rule.party, Standing.CERTAIN))
     standing = _STANDINGS.get(verdict.state, Standing.POSSIBLE)
     if standing is Standing.EDGE_BAD and verdict.nominal == 100:
         standing = Standing.EDGE
+    seen = standing in (Standing.EDGE_BAD, Standing.HELD)
+    weights = _weights(verdict.possible, (verdict.nominal or 0) if seen else verdict.upper, rules)
     for code in verdict.possible:
         rule = rules.get(code)
         if rule is not None and rule.category in CATEGORIES:
             # A reachability reason takes no part in the weights, so the state says nothing about it.
             own = Standing.POSSIBLE if rule.category == UNREACHABLE else standing
-            reasons.append(_reason(code, rule, own))
+            reasons.append(Reason(code, weights[code], rule.category, rule.party, own))
     cause = ""
     if blind:
         cause = next((c for c in verdict.certain if c in rules and rules[c].category not in CATEGORIES), "")
     return Facts(blind, tuple(reasons), verdict.nominal, verdict.lower, verdict.upper, cause)
+
+
+def _weights(codes: Sequence[str], weight: int, rules: Mapping[str, RuleReason]) -> dict[str, int]:
+    """What each reason weighs when their least is `weight`; see `facts_of`."""
+    known = {code: rules[code] for code in codes if code in rules}
+    variable = {code: rule for code, rule in known.items() if rule.lasts == "share" or rule.subject == "port"}
+    fixed = [rule for code, rule in known.items() if code not in variable and rule.category != UNREACHABLE]
+    explained = any(rule.weight <= weight for rule in fixed if rule.weight < 100)
+    one_category = len({rule.category for rule in variable.values()}) == 1
+    out = {}
+    for code, rule in known.items():
+        if rule.category == UNREACHABLE:
+            out[code] = 0
+        elif code in variable:
+            out[code] = weight if one_category and not explained else 100
+        else:
+            out[code] = max(rule.weight, weight)
+    return out
 
 
 def translator(rules: Mapping[str, RuleReason]) -> Callable[[Verdict], Facts]:
@@ -167,8 +196,3 @@ def runs_of(verdict_runs: Iterable[tuple[int, int, Verdict]], translate: Callabl
         else:
             out.append(FactRun(first, end, facts))
     return out
-
-
-def _reason(code: str, rule: RuleReason, standing: Standing) -> Reason:
-    weight = 0 if rule.category == UNREACHABLE else rule.weight
-    return Reason(code, weight, rule.category, rule.party, standing)
