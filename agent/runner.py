@@ -20,6 +20,8 @@ log = logging.getLogger("goodput.run")
 _LONGEST_WAIT_S = 2.0  # a stepped wall clock, a release request and the watchdog are seen within this
 _LATE_MS = 7_000  # still in the slot whose centre this was
 RELEASE_S = 120.0
+_TIDY_AFTER = (1, 3)  # samples: all modules are loaded then
+_TIDY_EVERY = 240  # samples: an hour
 
 
 def notify(message: str) -> None:
@@ -46,7 +48,7 @@ class Runner:
         self._each_turn = each_turn
         self._stop = threading.Event()
         self._release = threading.Event()
-        self._sampled = False
+        self._sampled = 0
 
     def install_signals(self) -> None:
         """SIGTERM and SIGINT stop; SIGUSR1 opens a release window of two minutes."""
@@ -100,11 +102,11 @@ class Runner:
                     release(time.monotonic() + seconds)
 
     def _sample_all(self) -> None:
-        if not self._sampled:
-            self._sampled = True
-            give_back()
         for node in self._nodes:
             try:
                 node.sample()
             except Exception:
                 log.exception("a sample of %s was lost", node.node_id)
+        self._sampled += 1
+        if self._sampled in _TIDY_AFTER or self._sampled % _TIDY_EVERY == 0:
+            give_back()
