@@ -78,7 +78,7 @@ class KmsgCollector:
         self._lock = threading.Lock()
         self._events: list[tuple[int, dict[str, Any]]] = []  # (sequence of its last line, event)
         self._source: Optional[Source] = None
-        self._status = ABSENT
+        self._status = ""
         self._printk = PrintkClock()
         self._position: Optional[tuple[str, int]] = None  # boot id, sequence of the newest record read
         self._check_gap = False  # the ring was overwritten, or this is the first look after a restart
@@ -112,7 +112,7 @@ class KmsgCollector:
             self._status, self._live, self._check_gap = OK, False, True
 
     def _fail(self, status: str, why: str) -> None:
-        if self._status != status or self._next_open == 0.0:
+        if self._status != status:
             log.warning("no kernel log: %s", why)
         self._status = status
         if self._source is not None:
@@ -128,10 +128,11 @@ class KmsgCollector:
             count = _READ_AT_ONCE
             while count == _READ_AT_ONCE:
                 count = 0
+                now = self._clock.now()  # once for all that waits: a storm has thousands of lines
                 try:
                     for item in drain(self._source, _READ_AT_ONCE):
                         count += 1
-                        self._take(item)
+                        self._take(item, now)
                 except SourceAbsent as error:
                     self._fail(ABSENT, str(error))
                     return
@@ -140,8 +141,7 @@ class KmsgCollector:
                     return
             self._live = True
 
-    def _take(self, item: object) -> None:
-        now = self._clock.now()
+    def _take(self, item: object, now: Instant) -> None:
         if isinstance(item, Lost):
             self._check_gap = True
             return
@@ -243,7 +243,7 @@ class KmsgCollector:
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether two events are one fault told twice: equal but for their time, and in one slot."""
-    if one["mono"] // SLOT_MS != other["mono"] // SLOT_MS:
+    if one["at"] // SLOT_MS != other["at"] // SLOT_MS:
         return False
     ignored = ("at", "mono", "count")
     return {k: v for k, v in one.items() if k not in ignored} == {k: v for k, v in other.items() if k not in ignored}
