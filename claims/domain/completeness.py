@@ -95,6 +95,8 @@ def assess(contract: Contract, inputs: Inputs) -> Assessment:
     for name, values in open_fields.items():
         for base, result in ((low, least), (high, most)):
             for value in values:
+                if value == getattr(base, name):
+                    continue
                 other = evaluate(_with(base, {name: value}), inputs)
                 if _money(other) != _money(result):
                     matters.add(name)

@@ -50,6 +50,7 @@ def evaluate(contract: Contract, inputs: Inputs) -> Result:
     classifier = Classifier(contract, inputs.facts, overlays, inputs.witnessed, looked_at)
     if not contract.units:
         raise InputsError("The contract names no unit that a percentage is judged by.", "units")
+    _refuse_strangers(contract, inputs)
     groups = [
         [_Part(contract, inputs, overlays, classifier.unit(one, unit.name)) for one in _judged(contract, unit)]
         for unit in contract.units
@@ -63,15 +64,37 @@ def evaluate(contract: Contract, inputs: Inputs) -> Result:
     ]
     if contract.pooling == "slots":
         fee = sum(fees, Decimal(0)) if inputs.fees else contract.fee_charged or Decimal(0)
-        units = [_pooled(contract, inputs, parts, POOLED, fee)]
+        extra = sum((_extra(contract, inputs, unit) for unit in contract.units), Decimal(0))
+        units = [_pooled(contract, inputs, parts, POOLED, fee, extra)]
     else:
         units = [
-            _pooled(contract, inputs, group, unit.name, fee)
+            _pooled(contract, inputs, group, unit.name, fee, _extra(contract, inputs, unit))
             if unit.members and not contract.binary
             else group[0].result(fee)
             for unit, group, fee in zip(contract.units, groups, fees, strict=True)
         ]
     return _total(contract, inputs, parts, units)
+
+
+def _refuse_strangers(contract: Contract, inputs: Inputs) -> None:
+    """Raise InputsError for a fee or an automatic credit of something that the contract does not cover."""
+    units = {unit.name for unit in contract.units}
+    known = units | {name for unit in contract.units for name in unit.members}
+    for name in inputs.fees:
+        if name not in units:
+            raise InputsError(f"There is a fee for {name}, which is no unit of {contract.name}.", "fees")
+    for row in inputs.automatic:
+        if row.unit not in known:
+            raise InputsError(
+                f"There is an automatic credit for {row.unit}, which {contract.name} does not cover.", "automatic"
+            )
+
+
+def _extra(contract: Contract, inputs: Inputs, unit: Unit) -> Decimal:
+    """Automatic credits of a unit whose members are judged one by one."""
+    if contract.binary or not unit.members:
+        return Decimal(0)
+    return sum((row.amount for row in inputs.automatic if row.unit == unit.name), Decimal(0))
 
 
 def _judged(contract: Contract, unit: Unit) -> list[Unit]:
@@ -109,7 +132,8 @@ class _Part:
             else:
                 self.lost[reading] = lost_slots(contract, inputs, overlays, slots, clip(kept, *edges), reading)
         self.estimate = self._estimate()
-        invoiced = [row.amount for row in inputs.automatic if row.unit == slots.unit.name]
+        covered = {slots.unit.name, *slots.unit.members}
+        invoiced = [row.amount for row in inputs.automatic if row.unit in covered]
         self.invoiced = sum(invoiced, Decimal(0)) if inputs.automatic or inputs.invoice_complete else None
         self.automatic = self.estimate if self.invoiced is None else self.invoiced
 
@@ -187,10 +211,12 @@ def _reading(denominator: int, lost: Fraction, credit: Credit) -> Reading:
     return Reading(denominator, lost, uptime, credit)
 
 
-def _pooled(contract: Contract, inputs: Inputs, parts: Sequence[_Part], name: str, fee: Decimal) -> UnitResult:
-    """Parts pooled by seconds: one percentage, one fee (contract.md 8)."""
+def _pooled(
+    contract: Contract, inputs: Inputs, parts: Sequence[_Part], name: str, fee: Decimal, extra: Decimal
+) -> UnitResult:
+    """Parts pooled by seconds: one percentage, one fee (contract.md 8). `extra`: automatic credits of no part."""
     charged = sum(part.charged for part in parts)
-    automatic = sum((part.automatic for part in parts), Decimal(0))
+    automatic = sum((part.automatic for part in parts), extra)
     owing = [part for part in parts if part.charged]
     readings = {}
     for reading in READINGS:
@@ -216,7 +242,7 @@ def _pooled(contract: Contract, inputs: Inputs, parts: Sequence[_Part], name: st
         charged,
         automatic,
         sum((part.estimate for part in parts), Decimal(0)),
-        sum(invoiced, Decimal(0)) if invoiced else None,
+        sum(invoiced, extra) if invoiced else None,
         tuple(one for result in single for one in result.outages),
         reduce(Against.plus, (result.against for result in single)),
     )

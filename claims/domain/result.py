@@ -36,8 +36,9 @@ class Inputs:
     `facts`: each subject's runs in slot order, absolute slots; what no run covers in `[first_slot, end_slot)` is
     unknown. That range reaches beyond the period, so that runs over its edges are whole. `witnessed`: for each node
     the slots in which a pair of witnesses was alive (contract.md 4); None says that every slot was witnessed and must
-    be said. `fees`: what was charged for each unit, instead of the contract's `fee_charged`. `automatic` and
-    `invoice_complete`: the automatic credits, and whether the invoice is there although it has none.
+    be said. `fees`: what was charged for each unit, instead of the contract's `fee_charged`; a unit that is not among
+    them was charged nothing. `automatic`, `invoice_complete`: the automatic credits of units and members, and whether
+    the invoice is there although it has none.
     """
 
     period: Period

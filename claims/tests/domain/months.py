@@ -68,9 +68,7 @@ def case_of(seed, low=120, high=400, period=None):
     case["fees"] = {unit["name"]: str(Decimal(rng.randrange(1, 3_000_000)) / 100) for unit in units}
     case["automatic"] = None
     if rng.random() < 0.3:
-        judged = [
-            m for u in units for m in (u["members"] if terms["kind"] == "weighted" and u["members"] else [u["name"]])
-        ]
+        judged = sorted({name for unit in units for name in (unit["name"], *unit["members"])})
         case["automatic"] = {
             name: str(Decimal(rng.randrange(0, 20_000)) / 100) for name in judged if rng.random() < 0.7
         }

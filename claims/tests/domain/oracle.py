@@ -424,7 +424,8 @@ def solve(case):
                     part["broken"][reading] = outages(world, one, unit, reading, entitled, excluded)
                     part["lost"][reading] = Fraction(sum(len(run) for run in part["broken"][reading]))
             if case["automatic"] is not None:
-                part["automatic"] = Fraction(case["automatic"].get(one["name"], 0))
+                named = [one["name"], *one["members"]]
+                part["automatic"] = sum((Fraction(case["automatic"].get(n, 0)) for n in named), Fraction(0))
             elif terms["clock_hour_rule"] and terms["kind"] not in ("clock_hour", "weighted"):
                 slots = [s for run in part["broken"]["lower"] for s in run]
                 part["automatic"] = free_hours(terms["clock_hour_rule"], slots) * Fraction(terms["hourly_price"] or 0)
@@ -447,6 +448,9 @@ def solve(case):
         least = terms["minimum_coverage_percent"]
         return known > 0 and (least is None or Fraction(known * 100, owed) >= Fraction(least))
 
+    apart = {}
+    if terms["kind"] == "weighted" and case["automatic"] is not None:
+        apart = {u["name"]: Fraction(case["automatic"].get(u["name"], 0)) for u in case["units"] if u["members"]}
     units = {}
     totals = dict.fromkeys(READINGS, Fraction(0))
     for name, group, fee in pools:
@@ -455,7 +459,7 @@ def solve(case):
         )
         if terms["kind"] == "weighted" and terms["pooling"] != "slots" and group[0]["name"] != name:
             counted = [part for part in group if part["charged"]]
-        automatic = sum(part["automatic"] for part in group)
+        automatic = sum(part["automatic"] for part in group) + sum(apart[u] for u in apart if name in (u, "*"))
         charged = sum(part["charged"] for part in group)
         covered = enough(sum(p["owed"] - p["unknown"] for p in group), sum(p["owed"] for p in group))
         for reading in READINGS:
@@ -492,7 +496,7 @@ def solve(case):
     fee = sum(fees.values())
     base = fee
     if terms["auto_credit_rule"] == "reduce_base":
-        base = max(Fraction(0), fee - sum(part["automatic"] for part in every))
+        base = max(Fraction(0), fee - sum(part["automatic"] for part in every) - sum(apart.values()))
     for reading in READINGS:
         if terms["cap"] and terms["cap"]["level"] != "unit":
             totals[reading] = min(totals[reading], cap_of(terms["cap"], fee, base, case["spend"]))

@@ -8,9 +8,11 @@ import pytest
 
 from claims.domain.completeness import assess
 from claims.domain.contract_load import contract_from
+from claims.domain.evaluate import evaluate
 from claims.domain.facts import Reason, Standing
+from claims.domain.result import AutomaticCredit
 from claims.domain.rows import Row
-from claims.errors import ClaimsError
+from claims.errors import ClaimsError, InputsError
 from claims.tests.domain.test_traps import FIRST, TERMS, bad, inputs, line, terms
 
 
@@ -41,3 +43,9 @@ def test_both_readings_of_an_incomplete_contract_are_shown():
     found = assess(contract, inputs({"n1": line((0, 150, maybe))}, rows=rows, entitled=()))
     assert set(found.missing) == {"ambiguous_counts", "denominator"}
     assert (found.least.claim, found.most.claim) == (Decimal("0.00"), Decimal("1000.00"))
+
+
+def test_money_of_something_that_the_contract_does_not_cover_is_refused():
+    for more in ({"fees": {"n9": Decimal(1)}}, {"automatic": [AutomaticCredit("n9", Decimal(1))]}):
+        with pytest.raises(InputsError, match="n9"):
+            evaluate(terms(), inputs({"n1": line()}, **more))
