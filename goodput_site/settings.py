@@ -52,6 +52,7 @@ SHARED_APPS = [
     "django.contrib.staticfiles",
     "rest_framework",
     "drf_spectacular",
+    "drf_spectacular_sidecar",
     "django_htmx",
     "csp",
 ]
@@ -185,6 +186,8 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/v1",
     "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": f"{STATIC_URL}icons/icon-192.png",
 }
 
 # Work in the background. The inbox is the queue, so a lost message loses nothing (docs/adr/0004).
@@ -208,6 +211,7 @@ CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
         "LOCATION": REDIS_URL,
+        "OPTIONS": {"socket_connect_timeout": 0.5, "socket_timeout": 0.5},  # no page waits for a lost cache
         "KEY_FUNCTION": "django_tenants.cache.make_key",
     }
 }
