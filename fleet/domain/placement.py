@@ -1,7 +1,8 @@
 """Where and in which order the items of batches stand (fold.md 1 to 3, 25).
 
 A sample stands at CLOCK_BOOTTIME plus its segment's offset: the running median of (ts - boottime) over the segment's
-first 20 live samples with a synchronised clock, then frozen. A sample's place rests only on samples of its boot that
+first 20 live samples with a synchronised clock, then frozen; before any, the median of the receipts; before any, its
+own clock. A sample's place rests only on samples of its boot that
 were taken before it, so it does not depend on how delivery was cut up. Whether a jump of `ts` was a pause or a step of
 the clock is said by a later sync; until then the samples behind it are unknown (`CLOCK`).
 """
@@ -150,14 +151,20 @@ def _place_batch(
     sync = _sync(received)
     low, high = latest, earliest
     suspect = False
+    newest = max((i.boottime for i in batch.intervals if i.boottime is not None), default=0)
     for position, interval in enumerate(batch.intervals):
         boottime = interval.boottime
         guess = False
+        clock_ok = _clock_ok(interval)
         if boottime is None:
-            ms, clock_ok = interval.ts, _clock_ok(interval)
+            ms = interval.ts
         else:
             guess = boottime <= fit[7]
-            fit, ms, clock_ok = _sample(sync, interval, boottime, fit, pauses, jump)
+            if clock_ok and interval.ts <= received.received_at_ms + JUMP_MS:
+                fallback = (interval.ts, True)
+            else:  # its own clock says nothing: just before its receipt
+                fallback = (received.received_at_ms - (newest - boottime), False)
+            fit, ms, clock_ok = _sample(sync, interval, boottime, fallback, fit, pauses, jump)
         # the place of what arrives late is a guess until it is folded again: only ts can make it suspect
         suspect = suspect or not earliest <= (min(ms, interval.ts) if guess else ms) <= latest
         low, high = min(low, ms), max(high, ms)
@@ -235,21 +242,25 @@ def _sample(
     pair: tuple[int, int] | None,
     interval: Interval,
     bt: int,
+    fallback: tuple[int, bool],
     fit: Fit,
     pauses: list[Pause],
     jump: tuple[int, int] | None,
 ) -> tuple[Fit, int, bool]:
-    """(placement after this sample, its instant, whether its slot is known)."""
+    """(placement after this sample, its instant, whether its slot is known).
+
+    `pair`: the batch's sync; `fallback`: where the sample stands without an offset, and whether that is to be trusted.
+    """
     boot, offset, live, syncs, sync, old_jump, start, last_bt, _, number, before = fit
     diff = interval.ts - bt
-    frozen = offset is not None and len(live) == 0
-    if frozen and bt > last_bt and not pauses and jump is None and old_jump is None and (pair is None or pair == sync):
+    frozen = offset is not None and not live
+    if bt <= last_bt:  # already known: placed, teaches nothing
+        used = offset if offset is not None or not syncs else _median(syncs)
+        used = before if bt < start and before is not None else used
+        return fit, *(fallback if used is None else (bt + used, True))
+    if frozen and not pauses and jump is None and old_jump is None and (pair is None or pair == sync):
         assert offset is not None
         return (boot, offset, (), (), sync, None, start, bt, diff, number, before), bt + offset, True
-    if bt <= last_bt:  # already known: placed, teaches nothing
-        used = before if bt < start and before is not None else offset
-        ms = interval.ts if used is None else bt + used
-        return fit, ms, used is not None or _clock_ok(interval)
     crossed = [p for p in pauses if last_bt < p[0] <= bt] if pauses else ()
     if crossed:
         # the receipt that showed the pause is the first to say something of the offset behind it
@@ -260,34 +271,38 @@ def _sample(
         sync = pair
         if not frozen and not live and len(syncs) < FIT_SAMPLES:
             syncs = tuple(sorted((*syncs, pair[0] - pair[1])))
+    undecided = jump is not None and bt >= jump[0]
     if not frozen:
-        clock = interval.clock
-        good = clock is None or clock.status == "synchronised"
-        undecided = jump is not None and bt >= jump[0]
-        stepped = bool(live) and abs(diff - _median(live)) > JUMP_MS  # a step of the clock is ignored (fold.md 2)
-        if good and not undecided and not stepped and pair is not None and bt - pair[1] <= LIVE_MS:
+        if not undecided and fallback[1] and _teaches(interval, diff, bt, pair, live, bool(syncs)):
             values = list(live)
             insort(values, diff)
-            live = tuple(values)
-        if live:
-            offset = _median(live)
-            syncs = ()
-            if len(live) >= FIT_SAMPLES:
-                live = ()
-        elif syncs:
-            offset = _median(syncs)
-        else:
-            offset = None
-    undecided = jump is not None and bt >= jump[0]
-    ms = interval.ts if offset is None else bt + offset
-    known = not undecided and (offset is not None or _clock_ok(interval))
+            live, syncs = tuple(values), ()
+        offset = _median(live) if live else _median(syncs) if syncs else None
+        if len(live) >= FIT_SAMPLES:
+            live = ()
+    ms, known = fallback if offset is None else (bt + offset, True)
     mark = (jump[0], hour_of(ms) if jump[1] < 0 else jump[1]) if undecided and jump is not None else None
     if mark is not None and old_jump is not None and old_jump[0] == mark[0]:
         mark = old_jump
-    if offset is not None and not live and syncs:
-        # a median of receipts is not frozen: it is given again by the receipts
-        return (boot, None, (), syncs, sync, mark, start, bt, diff, number, before), ms, known
-    return (boot, offset, live, syncs, sync, mark, start, bt, diff, number, before), ms, known
+    # a median of receipts is not frozen: it is given again by the receipts
+    kept = None if syncs else offset
+    return (boot, kept, live, syncs, sync, mark, start, bt, diff, number, before), ms, known and not undecided
+
+
+def _teaches(
+    interval: Interval, diff: int, bt: int, pair: tuple[int, int] | None, live: tuple[int, ...], receipts: bool
+) -> bool:
+    """Whether a sample's (ts - boottime) goes into the fit: its clock is synchronised and nothing speaks against it.
+
+    A live sample is checked against the receipt (a clock step is ignored, fold.md 2); before the first receipt a sample
+    teaches what it is placed by.
+    """
+    clock = interval.clock
+    if clock is not None and clock.status != "synchronised":
+        return False
+    if pair is None:
+        return not receipts and (not live or abs(diff - _median(live)) <= JUMP_MS)
+    return bt - pair[1] <= LIVE_MS and abs(diff - (pair[0] - pair[1])) <= JUMP_MS
 
 
 def _median(values: tuple[int, ...]) -> int:

@@ -36,7 +36,7 @@ def make(
     )
     boot, boot_ms, seq = 1, START - rng.randrange(10**5, 10**8), {"a1": 0, "a2": 0}
     still = 0  # ms for which the machine stood still in this boot
-    offset = rng.randrange(-40, 40)
+    offset, step = rng.randrange(-40, 40), 0
     faulty: dict[int, dict[str, Any]] = {}
     gone: dict[int, str] = {}
     down: set[int] = set()
@@ -60,7 +60,7 @@ def make(
             last_alive=last_alive,
             sync=sync if boottimes else None,
         )
-        history.batches.append(facts.received(batch))
+        history.batches.append(facts.received(batch, ms + 5_000))
         if boottimes and rng.random() < 0.9:
             real = ms + 2_000
             sync = facts.Sync(real, real - boot_ms - still)
@@ -77,13 +77,15 @@ def make(
                 shutdown = rng.choice(["clean", "unclean", "unknown"])
                 last_alive = ms + rng.randrange(0, 60_000) if rng.random() < 0.5 else None
                 ms += rng.randrange(4, 80) * 15_000
-                boot, boot_ms, still, sync = boot + 1, ms - 60_000, 0, None
+                boot, boot_ms, still, sync, step = boot + 1, ms - 60_000, 0, None, 0
                 faulty.clear()
                 gone = {} if rng.random() < 0.8 else gone
             elif roll < 0.02 and boottimes and sync is not None:
                 flush()
                 jump = rng.randrange(2, 60) * 15_000
                 still, ms = still + jump, ms + jump
+            elif roll < 0.025 and boottimes and sync is not None:
+                step = rng.choice([0, 3_600_000, -3_600_000, 20_000, -20_000])
         events: list[facts.Event] = []
         if not quiet:
             g = rng.randrange(gpus)
@@ -133,7 +135,7 @@ def make(
             jitter = rng.randrange(-900, 900)
             real = ms + jitter
             interval = facts.Interval(
-                ts=real + offset + rng.randrange(-20, 20),
+                ts=real + offset + step + rng.randrange(-20, 20),
                 gpus=tuple(facts.gpu(i, **faulty.get(i, {})) for i in range(gpus) if i not in gone)
                 if sources["nvml"] == "ok"
                 else (),
