@@ -29,7 +29,7 @@ EVERY_SECONDS = 15  # how often a live page asks again
 EVERY_SECONDS_EMPTY = 3
 TICK_MINUTES = (2, 5, 10, 15, 30, 60, 180, 360, 1440, 2880, 7200)  # from one mark of time to the next
 MOST_TICKS = 5
-LAST_TICK = 180  # half per cents; what lies behind would touch the word "now"
+LAST_TICK = 160  # half per cents; what lies behind would touch the word "now"
 ROOMY_NODES = 8  # up to so many nodes, each GPU has a tile with words
 
 
