@@ -240,14 +240,14 @@ def refold(
     load_row: Callable[[int], HourRow | None],
     rules: Rules,
     context: Context = EMPTY,
-    through_hour: int = -1,
+    through_hour: int | None = None,
 ) -> Refolded:
     """Fold the hours from `first_hour` again, until a closing state is the stored one again or `last_hour` is done.
 
     `opening`: the state after the last item before `first_hour` (the closing state of the newest earlier row that has
     one), None when there is none. `last_hour`: the newest hour with items or a row. `load_batches(hour)` gives at least
     every batch whose touched range meets `[hour - 1, hour + 1]`, in any order, duplicates welcome. `through_hour`: the
-    newest dirty hour; nothing converges before it, so a caller that knows only the oldest gives `last_hour`. After
+    newest dirty hour; nothing converges before it. None = not known, so everything up to `last_hour` is folded. After
     convergence (`converged`) the node's newest state and the later rows stand as they are and `state` is None; else
     `state` is the newest.
     """
@@ -264,7 +264,7 @@ def refold(
     out = Refolded(None, first_hour, last_hour + 1)
     suspect: set[bytes] = set()
     loader = _Loader(load_batches)
-    hour = first_hour
+    hour, through = first_hour, last_hour if through_hour is None else through_hour
     while hour <= last_hour:
         placed = loader.place(work.state, hour, last_hour)
         suspect.update(placed.suspect)
@@ -281,7 +281,7 @@ def refold(
             _take_hour(work, items, hour, book, seed)
             old, new = load_row(hour), book.rows.get(hour)
             same = old is not None and new is not None and old.closing_state == new.closing_state
-            if same and hour >= through_hour and _same_inputs(placed, hour + 1, load_row, seed):
+            if same and hour >= through and _same_inputs(placed, hour + 1, load_row, seed):
                 out.converged, out.end_hour = True, hour + 1
                 break
         hour += 1

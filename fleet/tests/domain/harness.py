@@ -72,7 +72,7 @@ class Node:
                     opening = NodeState.from_bytes(closing)
                     break
             last = max([*(b for _, b in self.touched.values()), *self.rows])
-            done = refold(opening, hour, last, self.load, self.row, self.rules, self.context)
+            done = refold(opening, hour, last, self.load, self.row, self.rules, self.context, hour)
             self.refolds += 1
             self.touched.update(done.touched)
             self.events = [e for e in self.events if not hour <= e.at_ms // 3_600_000 < done.end_hour] + done.events
