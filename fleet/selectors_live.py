@@ -191,12 +191,19 @@ def _subject(entry: dict[str, Any], silent: bool) -> Gpu:
         bus_id=entry.get("bus_id", ""),
         model=entry.get("model", "").removeprefix("NVIDIA "),
         word=word,
-        marks=() if silent or state not in MARKS else (state,),
+        marks=() if silent or state not in MARKS or _has_lasted(state, entry) else (state,),
         weight=weight,
         lower=lower,
         upper=upper,
         causes=causes if word == "unknown" else (),
         conditions=conditions if word != "unknown" else (),
+    )
+
+
+def _has_lasted(state: str, entry: dict[str, Any]) -> bool:
+    """Whether an edge is no news: the newest slot of every lasting condition is one until its next evidence."""
+    return state == "edge" and any(
+        item.get("last_ms", 0) > item.get("since_ms", 0) for item in entry.get("conditions", ())
     )
 
 

@@ -395,6 +395,19 @@ def test_what_is_wrong_has_a_reason_a_party_a_since_and_a_next_step(alpha: Any, 
     assert trouble["since"] == datetime.fromtimestamp(1_796_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+@pytest.mark.parametrize(("last_ms", "marks"), [(1_796_000_000_000, ("edge",)), (1_796_000_015_000, ())])
+def test_an_edge_is_marked_only_while_it_is_news(alpha: Any, last_ms: int, marks: tuple[str, ...]) -> None:
+    fill(alpha, nodes=1, minutes=3)
+    with tenant_context(alpha):
+        summary = broken(alpha)
+        subject = next(subject for subject in summary["subjects"] if subject["subject"] == "g3")
+        subject["state"] = "edge"
+        subject["conditions"][0]["last_ms"] = last_ms
+        NodeLive.objects.update(summary=summary)
+        (cluster,) = get_fleet(timezone.now()).clusters
+    assert cluster.nodes[0].now.gpus[3].marks == marks
+
+
 def test_the_number_of_queries_does_not_grow_with_the_fleet(
     alpha: Any, ada: Any, client_of: Any, django_assert_max_num_queries: Any
 ) -> None:
