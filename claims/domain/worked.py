@@ -22,6 +22,7 @@ from claims.domain.contract import Contract
 from claims.domain.contract_load import contract_from
 from claims.domain.facts import CATEGORIES, HEALTHY, FactRun, Facts, Reason, Standing
 from claims.domain.periods import Period, ms_of
+from claims.domain.plain import exact
 from claims.domain.result import AutomaticCredit, Inputs
 from claims.domain.rows import Row
 from claims.domain.spans import Span
@@ -108,7 +109,7 @@ def read_example(example: Mapping[str, Any], variant: Mapping[str, Any] | None =
 
 
 def figures(assessment: Assessment) -> dict[str, str]:
-    """The numbers of a computation by the examples' names; fractions as n/d."""
+    """The numbers of a computation by the examples' names, with the unit in front where there are several."""
     out = {"status": assessment.status}
     if assessment.result is None:
         return {**out, "missing": ", ".join(assessment.missing)}
@@ -116,15 +117,18 @@ def figures(assessment: Assessment) -> dict[str, str]:
     out["claim"] = "" if result.claim is None else str(result.claim)
     for reading, amount in result.credits.items():
         out[f"credit_{reading}"] = str(amount)
-    if len(result.units) == 1:
-        unit = result.units[0]
+    for unit in result.units:
+        prefix = "" if len(result.units) == 1 else f"{unit.name}."
         for reading, value in unit.readings.items():
-            out[f"down_seconds_{reading}"] = str(value.lost * SLOT_S)
             name = "uptime_nominal" if reading == "nominal" else f"uptime_{reading}_downtime"
-            out[name] = "" if value.uptime is None else f"{value.uptime.numerator}/{value.uptime.denominator}"
-            out[f"credit_percent_{reading}"] = "" if value.credit.percent is None else f"{value.credit.percent:f}"
-        out["denominator_slots"] = str(unit.readings["lower"].denominator)
-        out["unknown_slots"] = str(unit.coverage.unknown)
+            out[f"{prefix}down_seconds_{reading}"] = exact(value.lost * SLOT_S)
+            out[prefix + name] = "" if value.uptime is None else f"{value.uptime.numerator}/{value.uptime.denominator}"
+            percent = value.credit.percent
+            out[f"{prefix}credit_percent_{reading}"] = "" if percent is None else f"{percent:f}"
+            if prefix:
+                out[f"{prefix}credit_{reading}"] = str(value.credit.amount)
+        out[f"{prefix}denominator_slots"] = str(unit.readings["lower"].denominator)
+        out[f"{prefix}unknown_slots"] = str(unit.coverage.unknown)
     return out
 
 
