@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 
 Span = tuple[int, int]
 
@@ -35,7 +36,12 @@ class Context:
 
     def digest(self) -> bytes:
         """SHA-256 of the canonical form."""
-        return hashlib.sha256(json.dumps(astuple(self), separators=(",", ":")).encode()).digest()
+        return _digest(self)
+
+
+@lru_cache(maxsize=65536)
+def _digest(context: Context) -> bytes:
+    return hashlib.sha256(json.dumps(astuple(context), separators=(",", ":")).encode()).digest()
 
 
 EMPTY = Context()

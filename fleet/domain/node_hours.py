@@ -174,8 +174,19 @@ class _Book:
 MAX_SILENT_HOURS = 960
 
 
-def _digest(digest: bytes, item: Item) -> bytes:
-    return hashlib.sha256(b"%b%b%d.%d.%d" % (digest, item.sha256, item.kind, item.position, item.sub)).digest()
+def _digest(digest: bytes, items: Sequence[Item]) -> bytes:
+    """The input digest after these items: for each run of items of one batch the SHA-256 over the digest before it, the
+    batch's SHA-256 and the items' kind, position and event's position.
+    """
+    at, count = 0, len(items)
+    while at < count:
+        sha, names = items[at].sha256, []
+        while at < count and items[at].sha256 == sha:
+            item = items[at]
+            names.append(f"{item.kind}.{item.position}.{item.sub}")
+            at += 1
+        digest = hashlib.sha256(digest + sha + " ".join(names).encode()).digest()
+    return digest
 
 
 def _take_hour(work: Work, items: Sequence[Item], hour: int, book: _Book, seed: bytes) -> None:
@@ -187,8 +198,7 @@ def _take_hour(work: Work, items: Sequence[Item], hour: int, book: _Book, seed: 
     digest = row.input_digest if row.closing_state else seed
     for item in items:
         work.take(item)
-        digest = _digest(digest, item)
-    row.input_digest = digest
+    row.input_digest = _digest(digest, items)
     state = work.state
     if state is None:
         return
@@ -209,7 +219,7 @@ def _run(
     work = Work(state.copy() if state is not None else None, rules, context)
     _reopen(book, state)
     seed = _seed(rules, context)
-    position, count = 0, len(items)
+    position, count, hour = 0, len(items), -1
     while position < count:
         hour = items[position].ms // HOUR_MS
         end = position + 1
@@ -219,6 +229,9 @@ def _run(
         _take_hour(work, items[position:end], hour, book, seed)
         position = end
     final = work.state
+    newest = book.rows.get(hour)
+    if final is not None and newest is not None and newest.closing_state:
+        final.raw = newest.closing_state
     book.put(work.emissions())
     book.close()
     return final, work.events
@@ -335,14 +348,11 @@ class _Loader:
 
 def _same_inputs(placed: Placed, hour: int, load_row: Callable[[int], HourRow | None], seed: bytes) -> bool:
     """Whether the stored row of this hour was folded from the items that are placed in it now."""
-    digest = seed
     items = [i for i in placed.items if i.ms // HOUR_MS == hour]
-    for item in items:
-        digest = _digest(digest, item)
     row = load_row(hour)
     if row is None or not row.closing_state:
         return not items
-    return row.input_digest == digest
+    return row.input_digest == _digest(seed, items)
 
 
 def _keep_tail(book: _Book, slot: int, end_hour: int, load_row: Callable[[int], HourRow | None]) -> None:

@@ -137,6 +137,7 @@ class NodeState:
     places: list[Place] = field(default_factory=list)
     ports: list[PortState] = field(default_factory=list)
     segment_number: int = 0
+    raw: bytes | None = field(default=None, compare=False, repr=False)  # its bytes, of a state that changes no more
 
     @property
     def watermark_ms(self) -> int:
@@ -150,6 +151,8 @@ class NodeState:
 
     def to_bytes(self) -> bytes:
         """The canonical bytes: the JSON's length (3 bytes, big-endian), the JSON, the tail of its identities."""
+        if self.raw is not None:
+            return self.raw
         ids = Writer()
         mark, last = self.watermark, self.last_ms
         buses = {p.bus: i for i, p in enumerate(self.places) if p.bus}
@@ -214,11 +217,14 @@ class NodeState:
         for common, key, active, near, *rest in tree[14]:
             buses = [state.places[bus].bus if isinstance(bus, int) else bus for bus in near]
             state.ports.append(_port(common, ids.text(key), active, buses, *rest))
+        state.raw = raw
         return state
 
     def copy(self) -> NodeState:
         """An independent copy."""
-        return NodeState.from_bytes(self.to_bytes())
+        state = NodeState.from_bytes(self.to_bytes())
+        state.raw = None
+        return state
 
 
 _EMPTY: list[Any] = []
