@@ -128,7 +128,8 @@ LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "home"
 PASSWORD_RESET_TIMEOUT = 3 * 24 * 3600  # a one-time link lives three days
-EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+vars().update(environ.Env.email_url_config(env.str("GOODPUT_EMAIL_URL", "consolemail://")))
+EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env.str("GOODPUT_FROM_EMAIL", "goodput@localhost")
 
 # Cookies: first-party, persistent, Lax, so that an iPhone home-screen app stays signed in.
@@ -204,6 +205,7 @@ CELERY_BEAT_SCHEDULE = {
     "fold-what-waits": {"task": "fleet.tasks.sweep", "schedule": 1.0, "options": {"expires": 5}},
     "close-silence": {"task": "fleet.tasks.close_silence", "schedule": 60.0, "options": {"expires": 60}},
     "clear-sessions": {"task": "fleet.tasks.clear_sessions", "schedule": 86400.0, "options": {"expires": 3600}},
+    "send-mails": {"task": "orgs.tasks.send_mails", "schedule": 60.0, "options": {"expires": 60}},
     "make-partitions": {"task": "fleet.tasks.make_partitions", "schedule": 3600.0, "options": {"expires": 3600}},
 }
 

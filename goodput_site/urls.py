@@ -12,6 +12,7 @@ urlpatterns = [
     path("readyz", health.readyz, name="readyz"),
     path("", include("orgs.urls")),
     path("v1/", include("fleet.api_urls")),
+    path("o/<slug:org_slug>/settings/", include("orgs.urls_settings")),
     path("o/<slug:org_slug>/", include("fleet.urls")),
     path("admin/", admin.site.urls),
 ]

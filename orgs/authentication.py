@@ -10,7 +10,7 @@ from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
 from orgs import keys
-from orgs.access import is_open_to_all, list_orgs
+from orgs.access import get_access, is_open_to_all, list_orgs
 from orgs.addresses import client_address
 from orgs.errors import KeyRefused
 from orgs.keys import KeyInfo
@@ -103,4 +103,10 @@ class KeyOrSessionAuthentication(KeyAuthentication):
         if org is None:
             detail = "Say which org: ?org=" + ", ".join(orgs) if not wanted else "No such org, or it is not yours."
             raise Refused(KeyRefused(detail, "no_such_org", 404 if wanted else 400))
-        return KeyInfo(0, "session", frozenset({"read"}), "", None, org.pk, org.slug, org.schema_name)
+        access = get_access(user, org.slug)
+        if len(access.clusters) > 1:  # a key's cluster is one: rather nothing than too much
+            detail = "You may see some clusters of this org only. Ask an admin for a key of the cluster that you need."
+            raise Refused(KeyRefused(detail, "restricted", 403))
+        scopes = {"read", "admin-read"} if access.may_audit else {"read"}
+        cluster = access.clusters[0] if access.clusters else ""
+        return KeyInfo(0, "session", frozenset(scopes), cluster, None, org.pk, org.slug, org.schema_name)

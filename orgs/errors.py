@@ -5,6 +5,8 @@ OrgError
 │                     org_suspended
 ├── NoSuchOrg         404 no_such_org: it does not exist, or it is not yours (one answer for both)
 ├── OrgInvalid        422 invalid_slug, slug_taken, invalid_scope, default_secret, last_owner, …
+├── NotAllowed        403 owner_only: this role may not do this
+├── InvitationOver    410 invitation_over: used, revoked, expired, sent again, or never made (one answer for all)
 └── TooManyAttempts   429 too_many_attempts: too many passwords tried; `wait_seconds` until the next may be
 """
 
@@ -45,6 +47,20 @@ class OrgInvalid(OrgError):
 
     code = "invalid_org"
     status = 422
+
+
+class NotAllowed(OrgError):
+    """This person's role does not reach so far."""
+
+    code = "not_allowed"
+    status = 403
+
+
+class InvitationOver(OrgError):
+    """This invitation opens nothing, or nothing any more."""
+
+    code = "invitation_over"
+    status = 410
 
 
 class TooManyAttempts(OrgError):

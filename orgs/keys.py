@@ -138,4 +138,5 @@ def _look_up(digest: bytes, address: str | None) -> KeyInfo | KeyRefused:
     now = timezone.now()
     if last_used_at is None or now - last_used_at > LAST_USED_EVERY:
         ApiKey.objects.filter(pk=key_id).update(last_used_at=now, last_used_address=address)
-    return KeyInfo(key_id, prefix, frozenset(scopes), cluster, expires_at, org_id, slug, schema)
+    granted = frozenset(scopes) | ({"read"} if ApiKey.Scope.ADMIN_READ in scopes else frozenset())
+    return KeyInfo(key_id, prefix, granted, cluster, expires_at, org_id, slug, schema)

@@ -6,13 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
 from django.db import connection as _connection
 from django.http import Http404, HttpRequest, HttpResponseBase
 
+from orgs import viewing
 from orgs.access import get_access
 from orgs.errors import NoSuchOrg
 
 connection: Any = _connection  # django-tenants' backend, which has no types
+SAFE = ("GET", "HEAD", "OPTIONS")
+
+
+def honours_clusters(view: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a view that shows nothing outside `request.access.clusters`; no other opens to restricted people."""
+    view.honours_clusters = True  # type: ignore[attr-defined]
+    return view
 
 
 class OrgMiddleware:
@@ -48,6 +57,11 @@ class OrgMiddleware:
             if not request.user.is_authenticated:
                 return redirect_to_login(request.get_full_path())
             raise Http404(str(error)) from error
+        access = viewing.seen_through(request, access)
+        if access.is_viewing and request.method not in SAFE:
+            raise PermissionDenied("You are looking at this org as its viewers do. End the view to change anything.")
+        if access.clusters and not getattr(view, "honours_clusters", False):
+            raise PermissionDenied("You may see some clusters of this org only, and this page shows all.")
         request.access, request.org, request.role = access, access.org, access.role  # type: ignore[attr-defined]
         if request.user.is_authenticated and request.session.get("last_org") != slug:
             request.session["last_org"] = slug

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
@@ -102,6 +103,9 @@ class Membership(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     org = models.ForeignKey(Org, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=10, choices=Role, default=Role.VIEWER)
+    clusters = ArrayField(
+        models.CharField(max_length=256), default=list, blank=True, help_text="Only these clusters; empty: all of them."
+    )
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -109,6 +113,52 @@ class Membership(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user} is {self.role} of {self.org}"
+
+
+class Invitation(models.Model):
+    """Somebody who may join an org by a link, once, until it expires. `nonce` makes the link (invitations.py).
+
+    `base_url` is the address of this server that the inviting person used: links in a later mail lead there too.
+    """
+
+    LIVES = timedelta(days=7)
+
+    org = models.ForeignKey(Org, on_delete=models.CASCADE, related_name="invitations")
+    email = models.EmailField(max_length=254)
+    role = models.CharField(max_length=10, choices=Membership.Role, default=Membership.Role.VIEWER)
+    clusters = ArrayField(models.CharField(max_length=256), default=list, blank=True)
+    nonce = models.CharField(max_length=32, help_text="Changes when the invitation is sent again: older links end.")
+    base_url = models.CharField(max_length=300)
+    created_at = models.DateTimeField(default=timezone.now)
+    created_by = models.CharField(max_length=254)
+    expires_at = models.DateTimeField()
+    accepted_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    sent_at = models.DateTimeField(null=True, blank=True, help_text="When a mail server took the message.")
+    mail_attempts = models.SmallIntegerField(default=0)
+    mail_error = models.CharField(max_length=300, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+        constraints = [
+            models.UniqueConstraint(
+                Lower("email"),
+                "org",
+                condition=models.Q(accepted_at=None, revoked_at=None),
+                name="orgs_invitation_open_once",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.email} → {self.org}"
+
+    def state(self, now: datetime) -> str:
+        """`accepted`, `revoked`, `expired` or `open`."""
+        if self.accepted_at:
+            return "accepted"
+        if self.revoked_at:
+            return "revoked"
+        return "expired" if self.expires_at <= now else "open"
 
 
 class ApiKey(models.Model):
@@ -120,6 +170,7 @@ class ApiKey(models.Model):
     class Scope(models.TextChoices):
         INGEST = "ingest"
         READ = "read"
+        ADMIN_READ = "admin-read", "Admin read"
 
     org = models.ForeignKey(Org, on_delete=models.CASCADE, related_name="keys")
     name = models.CharField(max_length=120)
@@ -133,12 +184,21 @@ class ApiKey(models.Model):
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
     last_used_address = models.GenericIPAddressField(null=True, blank=True)
+    successor = models.CharField(max_length=16, blank=True, help_text="Prefix of the key that took its place.")
 
     class Meta:
         ordering = ["-created_at"]
 
     def __str__(self) -> str:
         return f"{self.prefix}… ({self.name})"
+
+    def state(self, now: datetime) -> str:
+        """`revoked`, `expired`, `rolled` (good until it expires, a successor exists) or `active`."""
+        if self.revoked_at:
+            return "revoked"
+        if self.expires_at and self.expires_at <= now:
+            return "expired"
+        return "rolled" if self.successor else "active"
 
 
 class LoginAttempt(models.Model):

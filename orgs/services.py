@@ -23,6 +23,7 @@ RESERVED_SLUGS = frozenset({"new", "admin", "provider", "public", "static"})
 SYSTEM = "system"
 MAX_NAME_CHARS = 120
 MAX_CLUSTER_CHARS = 256
+MAX_CLUSTERS = 50  # of a restriction
 MIN_LITERAL_CHARS = 16  # of a key that somebody chose, where others than this machine can try one
 
 
@@ -49,7 +50,7 @@ def record(
     )
 
 
-def create_org(slug: str, name: str = "", *, actor: str = SYSTEM) -> Org:
+def create_org(slug: str, name: str = "", *, actor: str = SYSTEM, address: str | None = None) -> Org:
     """A new org with its own migrated schema.
 
     Raises OrgInvalid('invalid_slug', 'slug_taken' or 'invalid_name') → 422. A failure midway leaves neither a row nor
@@ -70,25 +71,25 @@ def create_org(slug: str, name: str = "", *, actor: str = SYSTEM) -> Org:
         except IntegrityError as error:
             raise OrgInvalid(f"There is an org {slug} already.", "slug_taken") from error
         org.create_schema(check_if_exists=False, verbosity=0)
-        record("org.created", actor=actor, org=org, target=slug, after={"name": org.name})
+        record("org.created", actor=actor, org=org, target=slug, after={"name": org.name}, address=address)
     return org
 
 
-def delete_org(org: Org, *, actor: str) -> None:
+def delete_org(org: Org, *, actor: str, address: str | None = None) -> None:
     """Drop the org's schema and rows for good; a tombstone keeps its id and names."""
     with schema_context("public"), transaction.atomic():
         OrgTombstone.objects.create(org_id=org.pk, slug=org.slug, name=org.name)
-        record("org.deleted", actor=actor, org=org, target=org.slug)
+        record("org.deleted", actor=actor, org=org, target=org.slug, address=address)
         org.delete(force_drop=True)
     keys.cache.clear()
 
 
-def set_org_status(org: Org, status: str, *, actor: str) -> None:
+def set_org_status(org: Org, status: str, *, actor: str, address: str | None = None) -> None:
     """Suspend or reactivate an org. Its keys follow within the life of the key cache."""
     with schema_context("public"), transaction.atomic():
         before = org.status
         if Org.objects.filter(pk=org.pk, status=before).update(status=status):
-            record("org.status", actor=actor, org=org, target=org.slug, before=before, after=status)
+            record("org.status", actor=actor, org=org, target=org.slug, before=before, after=status, address=address)
     org.status = status
     keys.cache.clear()
 
@@ -102,6 +103,7 @@ def issue_key(
     cluster: str = "",
     expires_at: datetime | None = None,
     literal: str | None = None,
+    address: str | None = None,
 ) -> tuple[ApiKey, str]:
     """(key, token): the token is shown once and never stored. `literal` makes a given word a key (as devtoken).
 
@@ -115,9 +117,9 @@ def issue_key(
     if literal is not None:
         _check_literal(literal)
         token, prefix = literal, literal[:4]
-    if not 0 < len(name) <= MAX_NAME_CHARS:
+    if not 0 < len(name) <= MAX_NAME_CHARS or "\x00" in name:
         raise OrgInvalid(f"Name the key, in at most {MAX_NAME_CHARS} characters.", "invalid_name")
-    if len(cluster) > MAX_CLUSTER_CHARS:
+    if len(cluster) > MAX_CLUSTER_CHARS or "\x00" in cluster:
         raise OrgInvalid(f"A cluster's name has at most {MAX_CLUSTER_CHARS} characters.", "invalid_cluster")
     key = ApiKey(
         org=org,
@@ -133,7 +135,7 @@ def issue_key(
     try:
         with schema_context("public"), transaction.atomic():
             key.save(force_insert=True)
-            record("key.created", actor=actor, org=org, target=prefix, after=after)
+            record("key.created", actor=actor, org=org, target=prefix, after=after, address=address)
     except IntegrityError as error:
         raise OrgInvalid("This word was a key before. Choose another.", "key_taken") from error
     keys.cache.clear()  # a word that was tried before it became a key is remembered as unknown
@@ -152,11 +154,11 @@ def _check_literal(literal: str) -> None:
         raise OrgInvalid(f"A chosen key has at least {MIN_LITERAL_CHARS} characters.", "weak_literal")
 
 
-def revoke_key(key: ApiKey, *, actor: str) -> None:
+def revoke_key(key: ApiKey, *, actor: str, address: str | None = None) -> None:
     """Revoke a key; it stays listed and stops working within the life of the key cache."""
     with schema_context("public"), transaction.atomic():
         if ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now()):
-            record("key.revoked", actor=actor, org=key.org, target=key.prefix)
+            record("key.revoked", actor=actor, org=key.org, target=key.prefix, address=address)
     keys.cache.clear()
 
 
@@ -190,37 +192,63 @@ def create_user(
     return user
 
 
-def set_role(user: User, org: Org, role: str, *, actor: str) -> Membership:
-    """Give a person a role in an org, in place of the one they had.
+def set_role(
+    user: User, org: Org, role: str, *, actor: str, clusters: Iterable[str] | None = None, address: str | None = None
+) -> Membership:
+    """Give a person a role in an org, in place of the one they had; `clusters` None leaves their restriction alone.
 
-    Raises OrgInvalid('invalid_role') and, where nobody would own the org any more, OrgInvalid('last_owner') → 422.
+    Raises OrgInvalid('invalid_role', 'invalid_clusters') and, where nobody would own the org any more,
+    OrgInvalid('last_owner') → 422.
     """
+    chosen = None if clusters is None else check_restriction(role, clusters)
     if role not in Membership.Role.values:
         raise OrgInvalid(f"Roles are: {', '.join(Membership.Role.values)}.", "invalid_role")
     with schema_context("public"), transaction.atomic():
-        before = _lock_role(user, org)
+        old = _lock_member(user, org)
+        before = old.role if old else None
         if before == Membership.Role.OWNER != role:
             _keep_an_owner(user, org)
-        membership, _ = Membership.objects.update_or_create(user=user, org=org, defaults={"role": role})
+        if chosen is None:
+            chosen = check_restriction(role, old.clusters if old else ())
+        defaults = {"role": role, "clusters": chosen}
+        membership, _ = Membership.objects.update_or_create(user=user, org=org, defaults=defaults)
         if before != role:
-            record("member.role", actor=actor, org=org, target=user.email, before=before, after=role)
+            record("member.role", actor=actor, org=org, target=user.email, before=before, after=role, address=address)
+        if (was := old.clusters if old else []) != chosen:
+            change: dict[str, Any] = {"before": was, "after": chosen}
+            record("member.clusters", actor=actor, org=org, target=user.email, address=address, **change)
     return membership
 
 
-def remove_member(user: User, org: Org, *, actor: str) -> None:
+def check_restriction(role: str, clusters: Iterable[str]) -> list[str]:
+    """The clusters of a restriction, each once, sorted. Who may write sees all: a key of theirs would reach further.
+
+    Raises OrgInvalid('invalid_clusters') → 422.
+    """
+    chosen = sorted({name.strip() for name in clusters} - {""})
+    if any(len(name) > MAX_CLUSTER_CHARS or "\x00" in name for name in chosen) or len(chosen) > MAX_CLUSTERS:
+        detail = f"At most {MAX_CLUSTERS} clusters, each name at most {MAX_CLUSTER_CHARS} characters."
+        raise OrgInvalid(detail, "invalid_clusters")
+    if chosen and role in (Membership.Role.OWNER, Membership.Role.ADMIN):
+        detail = "An owner or admin sees every cluster. Restrict a viewer or a finance person."
+        raise OrgInvalid(detail, "invalid_clusters")
+    return chosen
+
+
+def remove_member(user: User, org: Org, *, actor: str, address: str | None = None) -> None:
     """Take a person out of an org, from their next request on. Raises OrgInvalid('last_owner') → 422."""
     with schema_context("public"), transaction.atomic():
-        before = _lock_role(user, org)
-        if before == Membership.Role.OWNER:
+        old = _lock_member(user, org)
+        if old and old.role == Membership.Role.OWNER:
             _keep_an_owner(user, org)
-        if Membership.objects.filter(user=user, org=org).delete()[0]:
-            record("member.removed", actor=actor, org=org, target=user.email, before=before)
+        if old and Membership.objects.filter(pk=old.pk).delete()[0]:
+            record("member.removed", actor=actor, org=org, target=user.email, before=old.role, address=address)
 
 
-def _lock_role(user: User, org: Org) -> str | None:
-    """The person's role; the org's row stays locked until the end of the transaction, so that owners can't cross."""
+def _lock_member(user: User, org: Org) -> Membership | None:
+    """The person's membership; the org's row stays locked until the transaction's end, so that owners can't cross."""
     Org.objects.select_for_update(no_key=True).get(pk=org.pk)
-    return Membership.objects.filter(user=user, org=org).values_list("role", flat=True).first()
+    return Membership.objects.filter(user=user, org=org).first()
 
 
 def _keep_an_owner(leaving: User, org: Org) -> None:

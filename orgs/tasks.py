@@ -1,4 +1,7 @@
-"""`@org_task`: a Celery task that takes the id of an org and runs inside it. No org, no run."""
+"""`@org_task`: a Celery task that takes the id of an org and runs inside it. No org, no run.
+
+And this app's own task, which sends mail.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from celery import shared_task
 from django_tenants.utils import schema_context, tenant_context
 
+from orgs.mails import send_waiting
 from orgs.models import Org
 
 P = ParamSpec("P")
@@ -40,3 +44,9 @@ def org_task(**options: Any) -> Callable[[Callable[Concatenate[Org, P], R]], Any
         return shared_task(**options)(in_org(run))
 
     return wrap
+
+
+@shared_task(name="orgs.tasks.send_mails")  # type: ignore[untyped-decorator]
+def send_mails() -> int:
+    """Send what waits to be mailed; the number sent."""
+    return send_waiting()

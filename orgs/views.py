@@ -8,15 +8,18 @@ from django.contrib import messages
 from django.contrib.auth import login, update_session_auth_hash
 from django.contrib.auth import views as auth
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 
-from orgs import links
+from orgs import invitations, links
 from orgs.access import list_orgs
 from orgs.addresses import client_address
+from orgs.errors import InvitationOver, NotAllowed
 from orgs.forms import LoginForm, PasswordForm
+from orgs.forms_settings import AcceptForm
 from orgs.models import User
 from orgs.services import record, set_password, use_link
 
@@ -72,6 +75,43 @@ def one_time_link(request: HttpRequest, uid: str, token: str) -> HttpResponse:
             request.session[CAME_BY_LINK] = True
             return redirect("home" if user.has_usable_password() else "password_change")
     return render(request, "orgs/link_invalid.html", status=410)
+
+
+@never_cache
+def invitation(request: HttpRequest, token: str) -> HttpResponse:
+    """A link from an invitation. Opening it only asks: to sign in, or to choose a password."""
+    try:
+        found = invitations.find(token)
+    except InvitationOver:
+        return render(request, "orgs/invitation_over.html", status=410)
+    user = request.user if isinstance(request.user, User) else None
+    form = AcceptForm(request.POST if request.method == "POST" and user is None else None)
+    refused = ""
+    if request.method == "POST" and (user is not None or form.is_valid()):
+        try:
+            password, name = (None, "") if user else (form.cleaned_data["password"], form.cleaned_data["name"])
+            person, org = invitations.accept(
+                token, user=user, password=password, name=name, address=client_address(request.META)
+            )
+        except ValidationError as error:
+            form.add_error("password", error)
+        except InvitationOver:
+            return render(request, "orgs/invitation_over.html", status=410)
+        except NotAllowed as error:
+            refused = error.detail
+        else:
+            if user is None:
+                login(request, person, backend="django.contrib.auth.backends.ModelBackend")
+            messages.success(request, f"Welcome to {org.name}.")
+            return redirect("fleet", org_slug=org.slug)
+    context = {
+        "invitation": found,
+        "form": form,
+        "refused": refused,
+        "is_another": user is not None and user.email.lower() != found.email.lower(),
+        "invited_to": found.org,
+    }
+    return render(request, "orgs/invitation.html", context, status=422 if request.method == "POST" else 200)
 
 
 @never_cache
