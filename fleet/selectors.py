@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -61,17 +62,17 @@ def get_fleet(
     wanted: Filter | None = None,
     *,
     strips: bool = True,
-    within: str | None = None,
+    within: str | Collection[str] | None = None,
 ) -> Fleet:
     """The fleet of the current org. `strips`: whether the shown nodes get theirs drawn.
 
-    `within` is the one cluster that the asker may see: nothing of another enters any number.
+    `within` names the clusters that the asker may see (nothing: all): nothing of another enters any number.
     """
     wanted = wanted or Filter()
     window = period.window(now)
     visible = Cluster.objects.filter(removed_at=None)
     if within:
-        visible = visible.filter(name=within)
+        visible = visible.filter(name__in=[within] if isinstance(within, str) else within)
     clusters = {cluster.pk: cluster for cluster in visible}
     everything = _read_nodes(now, window, clusters)
     by_cluster: dict[int, list[NodeRow]] = defaultdict(list)
@@ -263,6 +264,8 @@ def _matches(row: NodeRow, wanted: Filter) -> bool:
     return not text or text in row.name.lower() or any(text in gpu.uuid.lower() for gpu in row.now.gpus)
 
 
-def fleet_summary(now: datetime, period: Period = Period.DAY, within: str | None = None) -> dict[str, Any]:
+def fleet_summary(
+    now: datetime, period: Period = Period.DAY, within: str | Collection[str] | None = None
+) -> dict[str, Any]:
     """The whole fleet as JSON-ready data, for `GET /v1/fleet`: the same numbers as the page, in integers."""
     return as_json(get_fleet(now, period, Filter(page=None), strips=False, within=within))

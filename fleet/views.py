@@ -22,6 +22,7 @@ from fleet.selectors import Filter, Fleet, Period, get_fleet
 from fleet.selectors_live import WORDS
 from fleet.services import remove_simulated
 from orgs.access import is_open_to_all
+from orgs.middleware import honours_clusters
 
 ATTENTION_ON_PAGE = 8
 SEARCH_LENGTH = 80
@@ -52,9 +53,11 @@ def read(request: HttpRequest, *, strips: bool = False, is_paged: bool = False) 
     wanted = wanted_of(request)
     if is_paged and wanted.page is None:
         wanted = Filter(wanted.state, wanted.cluster, wanted.search, 1, wanted.opened)
-    return get_fleet(timezone.now(), Period.of(request.GET.get("period")), wanted, strips=strips)
+    period = Period.of(request.GET.get("period"))
+    return get_fleet(timezone.now(), period, wanted, strips=strips, within=request.access.clusters)  # type: ignore[attr-defined]
 
 
+@honours_clusters
 @require_safe
 def fleet(request: HttpRequest) -> HttpResponse:
     """The Fleet page; for its own refresh only the part that lives."""
@@ -92,6 +95,7 @@ def ticks(found: Fleet) -> list[tuple[int, str, int]]:
     return [(ms, how, place) for ms in marks if (place := (ms - first) * 200 // max(1, end - first)) <= LAST_TICK]
 
 
+@honours_clusters
 @require_GET
 def fleet_csv(request: HttpRequest) -> HttpResponse:
     """What the page shows, one line per GPU."""
@@ -101,6 +105,7 @@ def fleet_csv(request: HttpRequest) -> HttpResponse:
     return response
 
 
+@honours_clusters
 @require_GET
 def fleet_json(request: HttpRequest) -> JsonResponse:
     """What the page shows, as JSON."""
@@ -109,6 +114,7 @@ def fleet_json(request: HttpRequest) -> JsonResponse:
     return response
 
 
+@honours_clusters
 @require_GET
 def manifest(request: HttpRequest) -> JsonResponse:
     """The web app manifest: the home-screen app opens on this org."""
@@ -137,6 +143,7 @@ def manifest(request: HttpRequest) -> JsonResponse:
     return response
 
 
+@honours_clusters
 @require_POST
 def remove_demo(request: HttpRequest, cluster_id: int) -> HttpResponse:
     """Remove a simulated cluster with all that was made up for it."""
@@ -144,7 +151,7 @@ def remove_demo(request: HttpRequest, cluster_id: int) -> HttpResponse:
     if not access.may_remove_demo:
         raise PermissionDenied
     cluster = Cluster.objects.filter(pk=cluster_id, removed_at=None).first()
-    if cluster is None:
+    if cluster is None or not access.sees(cluster.name):
         raise Http404("There is no such cluster.")
     actor = request.user.email if request.user.is_authenticated else access.role
     if remove_simulated(cluster, actor=actor, org=access.org, address=request.META.get("REMOTE_ADDR")):

@@ -75,6 +75,27 @@ def test_an_orgs_page_holds_nothing_of_another(alpha: Any, beta: Any, ada: Any, 
     assert "betas-own" not in page
 
 
+def test_whoever_may_see_one_cluster_sees_nothing_of_another(alpha: Any, client_of: Any, lan: Any) -> None:
+    from orgs.models import Membership, User
+
+    fill(alpha, cluster="open-to-cleo", nodes=1, minutes=3)
+    fill(alpha, cluster="not-for-cleo", nodes=2, minutes=3)
+    cleo = User.objects.create_user("cleo@alpha.example")
+    Membership.objects.create(user=cleo, org=alpha, role=Membership.Role.ADMIN, clusters=["open-to-cleo"])
+    client = client_of(cleo)
+    for path in ("", "fleet.csv", "fleet.json", "?cluster=not-for-cleo", "fleet.json?cluster=not-for-cleo&page=all"):
+        response = client.get(f"/o/alpha/{path}")
+        assert response.status_code == 200, path
+        if "cluster=" not in path:
+            assert "open-to-cleo" in response.content.decode()
+            assert "not-for-cleo" not in response.content.decode()
+        assert "sim-0002" not in response.content.decode()
+    assert client.get("/o/alpha/fleet.json").json()["gpus"]["total"] == 8
+    with tenant_context(alpha):
+        hidden = Cluster.objects.get(name="not-for-cleo").pk
+    assert client.post(f"/o/alpha/clusters/{hidden}/remove-demo/").status_code == 404
+
+
 # What it says
 
 
