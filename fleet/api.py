@@ -8,12 +8,16 @@ from django.db import connection
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import exceptions, generics, serializers
+from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.utils.urls import replace_query_param
 from rest_framework.views import APIView
 
+from fleet.api_formats import JSON_OR_CSV, finish
 from fleet.api_ingest import Batches
+from fleet.api_params import Unprocessable, cursor, page_size
+from fleet.api_throttle import Rate, ReadRate
 from fleet.models import Cluster, Inbox
 from fleet.reading import Period
 from fleet.selectors import fleet_summary
@@ -22,11 +26,15 @@ from orgs.authentication import Refused
 from orgs.errors import KeyRefused
 from orgs.keys import KeyInfo
 
+__all__ = ["BatchesOrEvidence", "Clusters", "Fleet", "ListView", "OrgView", "Unprocessable"]
+
 
 class OrgView(APIView):
-    """A view that runs inside the caller's org, after checking that the key may read."""
+    """A view that runs inside the caller's org, after checking that the key may read. Reads are counted per key."""
 
     key: KeyInfo
+    rate: Rate | None = None
+    throttle_classes = [ReadRate]
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Authenticate, check the scope, enter the org. OrgMiddleware leaves it again."""
@@ -38,11 +46,38 @@ class OrgView(APIView):
             raise Refused(error) from error
         connection.set_schema(self.key.schema_name)  # type: ignore[attr-defined]
 
+    def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """Add what is left of the minute, and the ETag."""
+        done = super().finalize_response(request, response, *args, **kwargs)
+        if self.rate is not None:
+            done["RateLimit-Limit"] = str(self.rate.limit)
+            done["RateLimit-Remaining"] = str(self.rate.remaining)
+            done["RateLimit-Reset"] = str(self.rate.reset_s)
+        return finish(done, getattr(request, "_request", request))
 
-class Unprocessable(exceptions.ValidationError):
-    """A parameter with a value that means nothing; the field is named."""
+    @property
+    def cluster(self) -> str:
+        """The one cluster that the key is good for; empty when it sees all of the org."""
+        return self.key.cluster
 
-    status_code = 422
+
+class ListView(OrgView):
+    """A view of many: `results` as JSON or, by Accept or suffix, as CSV with these columns; pages by cursor."""
+
+    renderer_classes = JSON_OR_CSV
+    columns: tuple[str, ...] = ()
+
+    def page(self, request: Request, results: list[Any], next_cursor: str | None = None, **more: Any) -> Response:
+        """One page; where the next begins stands in `next` and in the header Link."""
+        link = None
+        if next_cursor is not None:
+            link = replace_query_param(request.build_absolute_uri(), "cursor", next_cursor)
+        headers = {"Link": f'<{link}>; rel="next"'} if link else {}
+        return Response({**more, "next": link, "results": results}, headers=headers)
+
+    def paging(self, request: Request, parts: int) -> tuple[tuple[int, ...] | None, int]:
+        """(the place after which this page begins, its size)."""
+        return cursor(request.query_params, parts), page_size(request.query_params)
 
 
 class Fleet(OrgView):

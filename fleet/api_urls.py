@@ -1,19 +1,49 @@
-"""Routes of the API under /v1/."""
+"""Routes of the API under /v1/. Each list also answers under `.csv` and `.json`."""
 
 from __future__ import annotations
 
-from django.urls import path
+from typing import Any
+
+from django.urls import URLPattern, path
 from drf_spectacular.views import SpectacularJSONAPIView
 
-from fleet import api
+from fleet import api, api_docs, api_evidence, api_incidents, api_nodes
+
+
+def listed(route: str, view: Any, name: str) -> list[URLPattern]:
+    """A list in each of its forms; the document names the first, the others are the same."""
+    forms = [path(f"{route}.{form}", view.as_view(schema=None), {"format": form}) for form in ("csv", "json")]
+    return [path(route, view.as_view(), name=name), *forms]
+
+
+GPU = "gpus/<int:node_id>/<int:index>"
+INCIDENT = "incidents/<int:incident_id>"
 
 urlpatterns = [
     path("fleet", api.Fleet.as_view(), name="api-fleet"),
     path("clusters", api.Clusters.as_view(), name="api-clusters"),
+    *listed("nodes", api_nodes.Nodes, "api-nodes"),
+    path("nodes/<int:node_id>", api_nodes.Node.as_view(), name="api-node"),
+    *listed("gpus", api_nodes.Gpus, "api-gpus"),
+    path(GPU, api_nodes.Gpu.as_view(), name="api-gpu"),
+    *listed(f"{GPU}/slots", api_nodes.Slots, "api-slots"),
+    *listed(f"{GPU}/hours", api_nodes.Hours, "api-hours"),
+    path(f"{GPU}/explain", api_nodes.Explain.as_view(), name="api-explain"),
+    *listed("events", api_nodes.Events, "api-events"),
+    *listed("incidents", api_incidents.Incidents, "api-incidents"),
+    path(INCIDENT, api_incidents.OneIncident.as_view(), name="api-incident"),
+    path(f"{INCIDENT}/acknowledge", api_incidents.Acknowledge.as_view(), name="api-acknowledge"),
+    path(f"{INCIDENT}/notes", api_incidents.Notes.as_view(), name="api-notes"),
+    *listed("availability", api_evidence.Availability, "api-availability"),
     path("batches", api.BatchesOrEvidence.as_view(), name="batches"),
+    path("batches/<str:sha256>", api_evidence.Batch.as_view(), name="api-batch"),
+    path("batches/<str:sha256>/body", api_evidence.BatchBody.as_view(), name="api-batch-body"),
+    *listed("rules", api_evidence.RuleList, "api-rules"),
+    path("rules/<str:code>", api_evidence.OneRule.as_view(), name="api-rule"),
     path(
         "openapi.json",
         SpectacularJSONAPIView.as_view(permission_classes=[], authentication_classes=[]),
         name="api-schema",
     ),
+    path("docs", api_docs.Docs.as_view(), name="api-docs"),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import include, path
 
+from fleet.api_metrics import Metrics
 from goodput_site import health
 
 urlpatterns = [
@@ -12,6 +13,7 @@ urlpatterns = [
     path("readyz", health.readyz, name="readyz"),
     path("", include("orgs.urls")),
     path("v1/", include("fleet.api_urls")),
+    path("metrics", Metrics.as_view(), name="metrics"),
     path("o/<slug:org_slug>/settings/", include("orgs.urls_settings")),
     path("o/<slug:org_slug>/", include("fleet.urls")),
     path("admin/", admin.site.urls),

@@ -23,9 +23,27 @@ OWN_PAGE = {"nobody": {302}, "member": {200, 302}, "key": {302}}  # leads to the
 OF_AN_ORG = {"nobody": {302}, "member": {404}, "key": {302}}
 STAFF = {"nobody": {302}, "member": {302, 404}, "key": {302}}
 API = {"nobody": {401}, "member": {200, 404}, "key": {200, 404}}  # answers with the caller's own, or not at all
+WRITES = {"nobody": {401, 405}, "member": {400, 405}, "key": {403, 405}}  # of the API: there is nothing to read
 DEAD_LINK = {"nobody": {410}, "member": {410}, "key": {410}}
 POST_ONLY = {"nobody": {405}, "member": {405}, "key": {405}}
 
+_GPU = "v1/gpus/<int:node_id>/<int:index>"
+_LISTS = ("nodes", "gpus", "events", "incidents", "availability", "rules")
+READS = (
+    "v1/fleet",
+    "v1/clusters",
+    "v1/batches",
+    *(f"v1/{name}{form}" for name in _LISTS for form in ("", ".csv", ".json")),
+    *(f"{_GPU}/{name}{form}" for name in ("slots", "hours") for form in ("", ".csv", ".json")),
+    "v1/nodes/<int:node_id>",
+    _GPU,
+    f"{_GPU}/explain",
+    "v1/incidents/<int:incident_id>",
+    "v1/batches/<str:sha256>",
+    "v1/batches/<str:sha256>/body",
+    "v1/rules/<str:code>",
+    "metrics",
+)
 GET = {
     "": OWN_PAGE,
     "healthz": EVERYBODY,
@@ -38,9 +56,10 @@ GET = {
     "o/<slug:org_slug>/*": OF_AN_ORG,
     "admin/*": STAFF,
     "v1/openapi.json": EVERYBODY,
-    "v1/fleet": API,
-    "v1/clusters": API,
-    "v1/batches": API,
+    "v1/docs": EVERYBODY,
+    **dict.fromkeys(READS, API),
+    "v1/incidents/<int:incident_id>/acknowledge": WRITES,
+    "v1/incidents/<int:incident_id>/notes": WRITES,
 }
 # A POST of somebody who has no business there changes nothing: it is refused, or it is the way in.
 POST = {
@@ -55,8 +74,10 @@ POST = {
     "o/<slug:org_slug>/*": {302, 404},
     "admin/*": {302, 403, 404},
     "v1/openapi.json": {405},
-    "v1/fleet": {401, 405},
-    "v1/clusters": {401, 405},
+    "v1/docs": {405},
+    **dict.fromkeys(READS, {401, 405}),
+    "v1/incidents/<int:incident_id>/acknowledge": {401, 403, 404},
+    "v1/incidents/<int:incident_id>/notes": {401, 403, 404},
     "v1/batches": {401, 415},
 }
 

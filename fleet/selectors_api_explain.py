@@ -1,0 +1,91 @@
+"""One slot of one GPU, explained: facts as received, the verdict, its reasons in words, the incident it belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from fleet.domain.explain import STATES, Explained, explain
+from fleet.domain.rules import Rules, RulesError, load_rules
+from fleet.domain.slots import SLOT_MS
+from fleet.models import Incident, NodeLive
+from fleet.selectors_api import GpuLine, Span, get_gpu
+from fleet.selectors_api_facts import Fact, list_facts
+from fleet.selectors_api_time import SlotRun, slot_runs
+
+AROUND_SLOTS = 20  # five minutes on each side, for events
+SAMPLES = 2  # on each side
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything about one slot. `run` is the stretch of equal verdicts around it, within five minutes."""
+
+    line: GpuLine
+    slot: int
+    run: SlotRun
+    meaning: str
+    reasons: tuple[Explained, ...]
+    samples: tuple[Fact, ...]
+    events: tuple[Fact, ...]
+    incidents: tuple[Incident, ...]
+    rules: Rules
+    is_rules_found: bool
+
+
+def find_gpu(uuid: str) -> tuple[int, int] | None:
+    """(node id, index) of the place in which a GPU sits now."""
+    live = NodeLive.objects.filter(
+        summary__subjects__contains=[{"kind": "gpu", "device": uuid}], node__cluster__removed_at=None
+    ).first()
+    if live is None:
+        return None
+    subject = next(s["subject"] for s in live.summary["subjects"] if s.get("device") == uuid)
+    return live.pk, int(subject[1:])
+
+
+def get_explanation(now: datetime, node_id: int, place: int, slot: int, scope: str = "") -> Explanation | None:
+    """What is known of a slot of a GPU's place; None if there is no such place. At most four queries."""
+    line = get_gpu(now, node_id, place, scope)
+    if line is None:
+        return None
+    around = Span(max(0, slot - AROUND_SLOTS), slot + AROUND_SLOTS + 1)
+    run = next(run for run in slot_runs(node_id, f"g{place}", around) if run.first_slot <= slot < run.end_slot)
+    facts = list_facts([node_id], around)
+    samples = [fact for fact in facts if fact.event is None]
+    before = [fact for fact in samples if fact.ms < slot * SLOT_MS][-SAMPLES:]
+    within = [fact for fact in samples if fact.ms // SLOT_MS == slot]
+    after = [fact for fact in samples if fact.ms >= (slot + 1) * SLOT_MS][:SAMPLES]
+    rules, is_found = _rules(run.rules)
+    return Explanation(
+        line=line,
+        slot=slot,
+        run=run,
+        meaning=STATES[run.verdict.state],
+        reasons=explain(run.verdict, rules),
+        samples=tuple(before + within + after),
+        events=tuple(fact for fact in facts if fact.event is not None),
+        incidents=tuple(_incidents(node_id, place, slot)),
+        rules=rules,
+        is_rules_found=is_found,
+    )
+
+
+def _rules(version: str) -> tuple[Rules, bool]:
+    """The rule set of a row, and whether it is still here; else the newest."""
+    try:
+        return load_rules(version), True
+    except RulesError:
+        return load_rules(), not version
+
+
+def _incidents(node_id: int, place: int, slot: int) -> list[Incident]:
+    """Those whose part of this GPU holds the slot."""
+    found = Incident.objects.filter(node_id=node_id, first_slot__lte=slot, end_slot__gt=slot, withdrawn_at=None)
+    return [
+        incident
+        for incident in found
+        if any(
+            part["subject"] == f"g{place}" and part["first_slot"] <= slot < part["end_slot"] for part in incident.parts
+        )
+    ]

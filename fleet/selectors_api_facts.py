@@ -1,0 +1,89 @@
+"""Reads of the facts for the API: a node's kernel events and samples, decoded from the bytes as they were received.
+
+Items are placed in time by the fold's own `place`, over the batches read here. No raw log line is stored, so none can
+be given back: an event is its kind and numbers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+from fleet.domain.placement import Item, ReceivedBatch, place
+from fleet.domain.slots import SLOT_MS
+from fleet.domain.state import NO_FIT
+from fleet.folding import received_batch
+from fleet.selectors_api import Span, TooMuch
+
+MAX_BATCHES = 6000  # that one answer decodes: a day of four nodes
+
+_BATCHES = """
+select node_ref, sha256, body, received_at from fleet_inbox
+ where node_ref = any(%s) and last_hour >= %s and first_hour <= %s and error is null limit %s
+"""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A sample (`event` None) or a kernel event at its own instant, and the batch that carries it."""
+
+    node_id: int
+    ms: int
+    sha256: bytes
+    position: int
+    sub: int
+    received_at: datetime
+    is_clock_good: bool
+    interval: Any
+    event: Any
+
+    @property
+    def order(self) -> tuple[int, str, int, int]:
+        """Where it stands among others; a cursor's place too."""
+        return self.ms, self.sha256.hex(), self.position, self.sub
+
+
+def list_facts(nodes: Sequence[int], span: Span, *, events: bool | None = None) -> list[Fact]:
+    """Facts of these nodes whose instants lie in the span, in order: events only, samples only, or (None) both.
+
+    One query. Raises TooMuch when more than `MAX_BATCHES` would have to be decoded.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_BATCHES, [list(nodes), span.hours.start - 1, span.hours.stop, MAX_BATCHES + 1])
+        rows: list[tuple[int, bytes, bytes, datetime]] = cursor.fetchall()
+    if len(rows) > MAX_BATCHES:
+        raise TooMuch(
+            f"An answer reads at most {MAX_BATCHES} batches. Page through it: a shorter range at a time, or one"
+            " cluster= or node_id= at a time."
+        )
+    received_at = {bytes(sha256): at for _, sha256, _, at in rows}
+    by_node: dict[int, list[ReceivedBatch]] = defaultdict(list)
+    for node_id, sha256, body, at in rows:
+        by_node[node_id].append(received_batch(bytes(sha256), bytes(body), at))
+    begin, end = span.first_slot * SLOT_MS, span.end_slot * SLOT_MS
+    found = [
+        _fact(node_id, item, received_at[item.sha256])
+        for node_id, batches in by_node.items()
+        for item in place(batches, NO_FIT).items
+        if begin <= item.ms < end and (events is None or events == (item.event is not None))
+    ]
+    return sorted(found, key=lambda fact: fact.order)
+
+
+def _fact(node_id: int, item: Item, received_at: datetime) -> Fact:
+    return Fact(
+        node_id,
+        item.ms,
+        item.sha256,
+        item.position,
+        item.sub,
+        received_at,
+        item.clock_ok,
+        item.interval,
+        item.event,
+    )
