@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fleet.domain import conditions as cond
 from fleet.domain import gpus as gpus_of
 from fleet.domain import throttle
-from fleet.domain.facts import Gpu
+from fleet.domain.facts import Gpu, Interval
 from fleet.domain.ports import FLAPS, LEARNED_MS, key_of
 from fleet.domain.slots import SLOT_MS, VOUCH_MS
 from fleet.domain.state import GOOD, LOST, NEVER, Condition, NodeState, Place
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from fleet.domain.work import Stretch, Work
 
 ALL_OK = ("ok", "ok", "ok")
+
+
+def sources_of(interval: Interval) -> tuple[str, str, str]:
+    """(nvml, ib, kmsg) as the sample says; a source that it does not name is taken from what it carries."""
+    sources = interval.sources
+    if sources is None:
+        return ALL_OK
+    nvml = sources.get("nvml") or ("ok" if interval.gpus else "absent")
+    ib = sources.get("ib") or ("ok" if interval.ib_ports else "absent")
+    return nvml, ib, sources.get("kmsg") or "absent"
 
 
 class Steady(NamedTuple):
@@ -48,7 +58,10 @@ class Calm:
 def calm_of(state: NodeState) -> Calm:
     """The comparison for this state."""
     node = state.node
-    if node.kind or node.segments or node.slot_cause or len(state.agents) != 1 or state.sources != ALL_OK:
+    nvml, ib, _ = state.sources
+    if node.kind or node.segments or node.slot_cause or len(state.agents) != 1:
+        return Calm()
+    if nvml != "ok" or (ib != "ok" and state.ports):
         return Calm()
     until = 1 << 62
     ports = []
@@ -81,10 +94,7 @@ def take(work: Work, item: Item, state: NodeState, slot: int) -> bool:
         or work.context.assigned
     ):
         return False
-    sources = interval.sources
-    if sources is not None and (
-        sources.get("nvml") != "ok" or sources.get("ib", "ok") != "ok" or sources.get("kmsg") != "ok"
-    ):
+    if sources_of(interval) != state.sources:
         return False
     if not _ports_calm(calm, interval.ib_ports):
         return False
@@ -105,20 +115,25 @@ def take(work: Work, item: Item, state: NodeState, slot: int) -> bool:
 
 
 def _ports_calm(calm: Calm, listed: Any) -> bool:
+    """Whether every known port is as healthy as it was and no other one is ACTIVE (a parked port is no subject)."""
     known = calm.ports
-    if len(listed) != len(known):
-        return False
-    for port, (guid, key, near) in zip(listed, known, strict=True):
-        if port.state != "ACTIVE" or port.guid_hash != guid:
+    at, count = 0, len(known)
+    for port in listed:
+        if at < count:
+            guid, key, near = known[at]
+            if port.guid_hash == guid and (guid is not None or key_of(port) == key):
+                if port.state != "ACTIVE":
+                    return False
+                counters = port.counters
+                if counters is not None and counters.get(FLAPS):
+                    return False
+                if port.near and port.near != near:
+                    return False
+                at += 1
+                continue
+        if (port.state == "ACTIVE" and not port.is_vf) or any(key_of(port) == key for _, key, _ in known):
             return False
-        if guid is None and key_of(port) != key:
-            return False
-        counters = port.counters
-        if counters is not None and counters.get(FLAPS):
-            return False
-        if port.near and port.near != near:
-            return False
-    return True
+    return at == count
 
 
 def _odd_places(work: Work, calm: Calm, gpus: Any, state: NodeState) -> list[tuple[int, Gpu | None]] | None:

@@ -151,14 +151,8 @@ class Work:
         if not same_boot and batch.boot_at and batch.boot_at < state.boot_at:
             state.watermark = item.key
             return  # a boot that a later one has already ended
-        sources = interval.sources
-        if sources is None:
-            self.nvml = ib = "ok"
-            self.kmsg_ok = True
-        else:
-            self.nvml = sources.get("nvml") or ("ok" if interval.gpus else "absent")
-            ib = sources.get("ib") or ("ok" if interval.ib_ports else "absent")
-            self.kmsg_ok = sources.get("kmsg") == "ok"
+        self.nvml, ib, log = quick.sources_of(interval)
+        self.kmsg_ok = log == "ok"
         stretch = self._stretch(item, state, slot, same_boot)
         first_of_boot = not same_boot
         if first_of_boot:
@@ -182,11 +176,7 @@ class Work:
             gap_states[key] = gap
         self._emit(stretch, gap_states, lost_node)
         self._advance(item, state, slot, boot, clock)
-        state.sources = (
-            self.nvml,
-            ib,
-            "ok" if self.kmsg_ok else "blind" if sources is None else sources.get("kmsg", "absent"),
-        )
+        state.sources = (self.nvml, ib, log)
         if before is not None and stretch.end == stretch.first:
             installations.contradict(state, before, slot, item.ms)
 
@@ -231,7 +221,7 @@ class Work:
         """The stretch before a sample that the one before it vouches for."""
         state = self.state
         assert state is not None
-        self.nvml, self.kmsg_ok = "ok", True
+        self.nvml, self.kmsg_ok, self.several = "ok", state.sources[2] == "ok", False
         return Stretch(state.last_ms, item.ms, state.open_slot, slot, True, True, "NO_DATA", True)
 
     # -- a GPU ----------------------------------------------------------------------------------------------------

@@ -30,12 +30,16 @@ def make(
     declared = rng.random() < 0.5
     history.context = Context(
         gpus=gpus if declared else None,
-        ports=tuple((f"G{i}", i if i < gpus and rng.random() < 0.7 else None) for i in range(nports)),
+        ports=tuple((f"G{i}", i if i < gpus and rng.random() < 0.7 else None) for i in range(nports))
+        if rng.random() < 0.9
+        else None,
         peers_alive=((START, START + 10**8),) if rng.random() < 0.3 else None,
         probe_failed=((START + 300_000, START + 600_000),) if rng.random() < 0.3 else (),
     )
     boot, boot_ms, seq = 1, START - rng.randrange(10**5, 10**8), {"a1": 0, "a2": 0}
     still = 0  # ms for which the machine stood still in this boot
+    log_blind, parked = rng.random() < 0.15, rng.random() < 0.3
+    nports = nports if quiet or rng.random() < 0.9 else 0
     offset, step = rng.randrange(-40, 40), 0
     faulty: dict[int, dict[str, Any]] = {}
     gone: dict[int, str] = {}
@@ -130,6 +134,10 @@ def make(
         missed = rng.random() < (0.01 if quiet else 0.05)
         if not missed:
             sources = dict(facts.OK)
+            if log_blind and not quiet:
+                sources["kmsg"] = "absent"
+            if not nports:
+                sources["ib"] = "absent"
             if not quiet and rng.random() < 0.03:
                 sources[rng.choice(["nvml", "ib", "kmsg"])] = rng.choice(["error", "timeout", "blind"])
             jitter = rng.randrange(-900, 900)
@@ -146,7 +154,8 @@ def make(
                         counters={"link_downed": 1} if not quiet and rng.random() < 0.005 else {},
                     )
                     for i in range(nports)
-                ),
+                )
+                + ((facts.port(9, state="DOWN"),) if parked and nports else ()),
                 events=tuple(events),
                 sources=sources,
                 pci={facts.gpu(i).pci_bus_id: s for i, s in gone.items() if s != "none"} if gone else None,

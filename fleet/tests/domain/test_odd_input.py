@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -114,7 +115,27 @@ def test_whatever_is_decodable_is_folded(seed: int) -> None:
     for raw in node.rows.values():
         for rollup in read_rollups(raw).values():
             assert sum(rollup.seconds.values()) == 3600
-    again = Node()
-    again.deliver(batches)
-    again.settle()
-    assert sum(len(r) for r in again.rows.values()) > 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(("boottime", "agent"), [(True, "a1"), (False, None)])
+def test_odd_facts_by_an_honest_clock_give_the_same_bytes_however_they_come(
+    seed: int, boottime: bool, agent: str | None
+) -> None:
+    batches = []
+    for number, received in enumerate(odd_batches(seed)):
+        intervals = []
+        for i, interval in enumerate(received.batch.intervals):
+            ts = BASE + number * 60_000 + i * 15_000
+            since = ts - BASE + 10**6 if boottime else None
+            intervals.append(replace(interval, ts=ts, boottime=since, mono=None, clock=facts.Clock()))
+        batch = replace(received.batch, intervals=tuple(intervals), boot_id="b1", sync=None, agent_id=agent)
+        batches.append(facts.received(batch))
+    found = []
+    for chunks in (pieces(batches, Random(seed)), [batches]):
+        node = Node()
+        for chunk in chunks:
+            node.deliver(chunk)
+        node.settle()
+        found.append((node.rows, node.state))
+    assert found[0] == found[1]
