@@ -42,6 +42,10 @@ def main(arguments: Sequence[str]) -> int:
             return services.run([sys.executable, "-m", "agent", *rest], agent_env(Var()))
         case "bench":
             return services.run([sys.executable, "-m", "benchmarks", *rest], {})
+        case "build":
+            if rest[:1] != ["agent"]:
+                raise LauncherError("Only the agent is built: ./goodput build agent [--binary]")
+            return services.run([sys.executable, "-m", "agent.build", *rest[1:]], {})
         case "with-services":
             with services.throwaway() as env:
                 return services.run(rest[1:] if rest[:1] == ["--"] else rest, env)

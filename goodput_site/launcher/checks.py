@@ -1,10 +1,12 @@
 """`test` and `check`: the tests on a database and a broker of their own, and everything else that must be green."""
 
+import os
 import sys
 from collections.abc import Sequence
 
 from . import services
 
+MOST_PROCESSES = 4  # each makes a database of its own
 STATIC_CHECKS = (
     ("format", ["-m", "ruff", "format", "--check", "."]),
     ("lint", ["-m", "ruff", "check", "."]),
@@ -15,9 +17,15 @@ STATIC_CHECKS = (
 
 
 def test(arguments: Sequence[str]) -> int:
-    """Run pytest on a throw-away database and broker; without --full what needs more than pip is left out."""
+    """Run pytest on a throw-away database and broker; without --full what needs more than pip is left out.
+
+    The whole suite runs on several cores; given arguments of its own, pytest gets them and one process.
+    """
     chosen = [] if "--full" in arguments else ["-m", "not full"]
     rest = [word for word in arguments if word != "--full"]
+    cores = min(os.cpu_count() or 1, MOST_PROCESSES)
+    if not rest and cores > 1:
+        rest = ["-n", str(cores)]
     with services.throwaway() as env:
         return services.run([sys.executable, "-m", "pytest", *chosen, *rest], env)
 
