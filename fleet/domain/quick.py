@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fleet.domain.work import Stretch, Work
 
 ALL_OK = ("ok", "ok", "ok")
+_KEYS = tuple(f"g{index}" for index in range(4096))  # a place never seen again stays, so there may be more than 64
 
 
 def sources_of(interval: Interval) -> tuple[str, str, str]:
@@ -181,11 +182,10 @@ def _rest(work: Work, item: Item, state: NodeState, slot: int, odd: list[tuple[i
     """Judge the odd places; everything else is healthy from the open slot on."""
     stretch: Stretch | None = None
     sink, first = work.sink, state.open_slot
-    odd_keys = set()
+    odd_keys = [_KEYS[index] for index, _ in odd]
     for index, gpu in odd:
         place = state.places[index]
-        key = f"g{index}"
-        odd_keys.add(key)
+        key = _KEYS[index]
         meaning = _meaning(work, item, place, gpu)
         steady = work.steady.get(index)
         if (
@@ -210,9 +210,10 @@ def _rest(work: Work, item: Item, state: NodeState, slot: int, odd: list[tuple[i
             calm.places[index] = (place.uuid, place.bus, place.has_action, place.ecc, place.busy)
     if work.context.probe_failed:
         work.put_node(stretch or work.vouched_stretch(item, slot), "", ())
-    for key in sink.unhealthy - odd_keys if sink.unhealthy else ():
-        if key != "n" or not work.context.probe_failed:
-            sink.put(key, first, HEALTHY)
+    if sink.unhealthy:
+        for key in [key for key in sink.unhealthy if key not in odd_keys]:
+            if key != "n" or not work.context.probe_failed:
+                sink.put(key, first, HEALTHY)
 
 
 def _meaning(work: Work, item: Item, place: Place, gpu: Gpu | None) -> tuple[Any, ...]:
