@@ -13,6 +13,13 @@
     │   ├── NoEntitlement        no_entitlement          nothing was owed in this period
     │   └── BadRow               bad_row
     ├── CatalogError             catalog_invalid
+    ├── ReportError              report_refused          409: nothing is issued, and nothing was half-issued
+    │                            period_in_grace, facts_waiting, contract_incomplete, insufficient_data,
+    │                            not_measurable, already_issued, reason_needed, nothing_changed
+    ├── ClaimStateError          claim_state             409: the claim is not where this step begins
+    ├── PackError                pack_refused            a pack can't be made
+    ├── NotThere                 not_found               404
+    ├── PdfUnavailable           pdf_unavailable         503: says what to install
     └── ProofError               proof_invalid           a Merkle proof does not hold
 
 Every class has a machine-readable `code` and an HTTP `status`; the message is one sentence for a person.
@@ -110,3 +117,42 @@ class ProofError(ClaimsError):
     """A Merkle proof that does not hold."""
 
     code = "proof_invalid"
+
+
+class ReportError(ClaimsError):
+    """A report that is not issued. `code` says why."""
+
+    code = "report_refused"
+    status = 409
+
+    def __init__(self, message: str, code: str = "report_refused", field: str = "") -> None:
+        super().__init__(message, field)
+        self.code = code
+
+
+class ClaimStateError(ClaimsError):
+    """A step that does not begin where the claim is, or lacks what it needs."""
+
+    code = "claim_state"
+    status = 409
+
+
+class PackError(ClaimsError):
+    """A pack that can't be made or read."""
+
+    code = "pack_refused"
+    status = 409
+
+
+class NotThere(ClaimsError):
+    """There is no such contract, report or claim in this org."""
+
+    code = "not_found"
+    status = 404
+
+
+class PdfUnavailable(ClaimsError):
+    """This machine can't make a PDF; the message says what to install."""
+
+    code = "pdf_unavailable"
+    status = 503

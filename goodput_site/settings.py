@@ -56,7 +56,7 @@ SHARED_APPS = [
     "django_htmx",
     "csp",
 ]
-TENANT_APPS = ["fleet"]
+TENANT_APPS = ["fleet", "claims"]
 INSTALLED_APPS = [*SHARED_APPS, *TENANT_APPS]
 TENANT_MODEL = "orgs.Org"
 DATABASE_ROUTERS = ["django_tenants.routers.TenantSyncRouter"]

@@ -1,0 +1,11 @@
+"""The app of contracts, reports and claims."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class ClaimsConfig(AppConfig):
+    """Lives in each org's schema."""
+
+    name = "claims"

@@ -1,0 +1,206 @@
+"""What a computation rests on, read from the org's tables: facts, overlays, invoice, and their digests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django.db.models import Max, Q
+
+from claims.domain.contract import Contract as Terms
+from claims.domain.contract import pick_version
+from claims.domain.facts import FactRun, ancestors, translator
+from claims.domain.month_runs import facts_of_node
+from claims.domain.periods import Period, build
+from claims.domain.result import AutomaticCredit, Inputs
+from claims.errors import ContractError, InputsError
+from claims.models import Contract, ContractVersion, Invoice, Overlay, ms_at
+from claims.node_months import load_month, months_between, over, runs_of_months
+from fleet.domain.rules import load_rules
+from fleet.domain.slots import SLOT_MS
+from fleet.models import Inbox, Node, NodeLive
+
+#: How far beyond the period facts are read, so that runs over its edges are whole.
+MARGIN_MS = 31 * 86_400_000
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Inputs of one computation. `frozen`: what a report keeps of them; `is_simulated`: a node of it is."""
+
+    version: ContractVersion
+    terms: Terms
+    inputs: Inputs
+    frozen: dict[str, Any]
+    is_simulated: bool
+
+
+def version_for(contract: Contract, month: str) -> ContractVersion:
+    """The version in force at the month's start; raises ContractError where none is."""
+    versions = list(contract.versions.all())
+    loaded = {id(terms): (one, terms) for one in versions for terms in [_with_dates(one)]}
+    found = pick_version([terms for _, terms in loaded.values()], f"{month}-01")
+    if found is None:
+        first = min((str(one.valid_from) for one in versions if one.valid_from), default="")
+        raise ContractError(
+            f"No version of {contract.name} was in force on {month}-01"
+            + (f": the first is from {first}." if first else ".")
+        )
+    same = [one for one, terms in loaded.values() if terms.effective_from == found.effective_from]
+    return max(same, key=lambda one: one.number)
+
+
+def _with_dates(version: ContractVersion) -> Terms:
+    return replace(
+        version.load(),
+        effective_from=str(version.valid_from or ""),
+        effective_to=str(version.valid_until or ""),
+    )
+
+
+def period_for(terms: Terms, month: str) -> Period:
+    """The contract's period of a month; a contract that names no zone is read in UTC and stays incomplete."""
+    return build(terms.period_kind, month, terms.zone or "UTC", terms.anchor_day)
+
+
+def gather(contract: Contract, month: str, now: datetime) -> Gathered:
+    """Everything that the month's computation needs. Raises ContractError, PeriodError, InputsError."""
+    version = version_for(contract, month)
+    terms = version.load()
+    period = period_for(terms, month)
+    now_slot = (ms_at(now) or 0) // SLOT_MS
+    first_ms = period.start_ms - MARGIN_MS
+    end_ms = min(period.end_ms + MARGIN_MS, now_slot * SLOT_MS)
+    nodes = _nodes(contract, terms)
+    facts, digests = _facts(nodes, first_ms, end_ms)
+    overlays = list(Overlay.objects.filter(Q(contract=contract) | Q(contract=None), withdrawn_at=None))
+    invoice = Invoice.objects.filter(contract=contract, month=month).first()
+    inputs = Inputs(
+        period,
+        facts,
+        [one.row() for one in overlays],
+        {},  # no probe reports yet: nothing was witnessed
+        first_ms // SLOT_MS,
+        max(end_ms // SLOT_MS, first_ms // SLOT_MS),
+        **_money(invoice),
+    )
+    rules = load_rules()
+    frozen = {
+        "watermark": _watermark(),
+        "rules": {"version": rules.version, "digest": rules.digest},
+        "contract": {"name": contract.name, "version": version.number, "digest": version.digest},
+        "overlays": [plain_overlay(one) for one in overlays],
+        "invoice": None if invoice is None else plain_invoice(invoice),
+        "witnesses": "none: no probe reported in this period",
+        "node_months": digests,
+    }
+    return Gathered(version, terms, inputs, frozen, any(node.cluster.is_simulated for node in nodes))
+
+
+def _nodes(contract: Contract, terms: Terms) -> list[Node]:
+    """The nodes that the contract's units lie on, the longest known first; raises InputsError for a name of two."""
+    wanted = {above for unit in terms.units for name in (unit.name, *unit.members) for above in ancestors(name)}
+    nodes = Node.objects.select_related("cluster").filter(name__in=wanted).order_by("first_seen_at", "pk")
+    found = list(nodes.filter(cluster__name=contract.cluster) if contract.cluster else nodes)
+    clusters: dict[str, set[str]] = {}
+    for node in found:
+        clusters.setdefault(node.name, set()).add(node.cluster.name)
+    for name, names in clusters.items():
+        if len(names) > 1:
+            raise InputsError(
+                f"There is a node {name} in {' and '.join(sorted(names))}: name the contract's cluster.", "cluster"
+            )
+    return found
+
+
+def _facts(nodes: Sequence[Node], first_ms: int, end_ms: int) -> tuple[dict[str, Sequence[FactRun]], dict[str, str]]:
+    by_node: dict[int, list[Any]] = {node.pk: [] for node in nodes}
+    digests = {}
+    names = {node.pk: node.name for node in nodes}
+    for month in months_between(first_ms, end_ms) if nodes else ():
+        for node_id, one in load_month(list(by_node), month).items():
+            by_node[node_id].append(one)
+            digests[f"{names[node_id]}#{node_id} {month}"] = one.digest
+    runs: dict[str, dict[str, Any]] = {}
+    for node in nodes:
+        mine = runs_of_months(by_node[node.pk])
+        runs[node.name] = over(mine, runs[node.name]) if node.name in runs else mine
+    translate = translator(load_rules().reasons)
+    facts: dict[str, Sequence[FactRun]] = {}
+    first, end = first_ms // SLOT_MS, end_ms // SLOT_MS
+    for name, lines in runs.items():
+        for subject, line in facts_of_node(name, lines, translate).items():
+            facts[subject] = [
+                FactRun(max(run.first_slot, first), min(run.end_slot, end), run.facts)
+                for run in line
+                if run.end_slot > first and run.first_slot < end
+            ]
+    return facts, digests
+
+
+def _money(invoice: Invoice | None) -> dict[str, Any]:
+    if invoice is None:
+        return {}
+    return {
+        "fees": {unit: Decimal(amount) for unit, amount in invoice.fees.items()},
+        "automatic": [
+            AutomaticCredit(one["unit"], Decimal(one["amount"]), one.get("reference", "")) for one in invoice.automatic
+        ],
+        "invoice_complete": invoice.is_complete,
+        "previous_month_spend": invoice.previous_month_spend,
+    }
+
+
+def _watermark() -> str | None:
+    """Up to when received batches are in the strips."""
+    last = Inbox.objects.filter(folded_at__isnull=False).aggregate(last=Max("received_at"))["last"]
+    return None if last is None else last.isoformat()
+
+
+def waiting() -> int:
+    """How many received batches are not in the strips yet, and nodes whose late facts wait."""
+    unfolded = Inbox.objects.filter(folded_at=None, error=None).count()
+    return unfolded + NodeLive.objects.exclude(dirty_hour=None).count()
+
+
+def plain_overlay(one: Overlay) -> dict[str, Any]:
+    """An overlay for result.json: instants as ISO 8601, slots as the arithmetic took them."""
+    row = one.row()
+    return {
+        "id": str(one.pk),
+        "kind": one.kind,
+        "resource": one.resource,
+        "starts_at": one.starts_at.isoformat(),
+        "ends_at": None if one.ends_at is None else one.ends_at.isoformat(),
+        "first_slot": str(row.first_slot),
+        "end_slot": None if row.end_slot is None else str(row.end_slot),
+        "acknowledged_slot": None if row.acknowledged_slot is None else str(row.acknowledged_slot),
+        "pauses": [[str(a), str(b)] for a, b in row.pauses],
+        "notice_s": None if one.notice_s is None else str(one.notice_s),
+        "reference": one.reference,
+        "provider_word": one.provider_word,
+        "author": one.author,
+        "entered_at": one.entered_at.isoformat(),
+        "entered_late": row.entered_late(),
+    }
+
+
+def plain_invoice(one: Invoice) -> dict[str, Any]:
+    """An invoice for result.json."""
+    spend = one.previous_month_spend
+    return {
+        "fees": one.fees,
+        "automatic": one.automatic,
+        "is_complete": one.is_complete,
+        "previous_month_spend": None if spend is None else str(spend),
+        "author": one.author,
+    }
+
+
+def canonical_json(document: Any) -> bytes:
+    """One sequence of bytes for a document: sorted keys, no spaces, UTF-8."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()

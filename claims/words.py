@@ -1,0 +1,87 @@
+"""Figures of result.json as people read them: floored percentages, spans, money. Nothing is computed anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+STATUS_WORDS = {
+    "ok": "complete",
+    "incomplete": "the contract is incomplete: no claim",
+    "insufficient_data": "insufficient data: no claim",
+    "not_measurable": "not measurable: nobody watched the connection",
+}
+
+
+def percent(share: Mapping[str, str] | None, digits: int = 2) -> str:
+    """The floored percentage of a share of result.json; `–` where there is none."""
+    if share is None:
+        return "–"
+    left, _, right = share["percent_floor_6"].partition(".")
+    return f"{left}.{right[:digits]}" if digits else left
+
+
+def span(seconds: str | int | None) -> str:
+    """`3 h 11 min 30 s`; a fraction of a second is shown as it is."""
+    if seconds is None:
+        return "–"
+    text = str(seconds)
+    if "/" in text:
+        over, _, under = text.partition("/")
+        text = str(int(over) // int(under))
+    total = int(text)
+    days, rest = divmod(total, 86_400)
+    parts = [(days, "d"), (rest // 3600, "h"), (rest // 60 % 60, "min"), (rest % 60, "s")]
+    return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0"
+
+
+def money(amount: str | None, currency: str = "") -> str:
+    """`€ 4,318.00`; `–` without an amount."""
+    if amount is None:
+        return "–"
+    sign = {"EUR": "€ ", "USD": "$ ", "GBP": "£ ", "": ""}.get(currency, f"{currency} ")
+    left, dot, right = str(amount).partition(".")
+    digits = f"{int(left):,}" if left.lstrip("-").isdigit() else left
+    return f"{sign}{digits}{dot}{right}"
+
+
+def best_unit(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The unit whose uptime is the lowest in the reading that the claim rests on: the one that a head line shows."""
+    basis = result["claim_rests_on"]
+    rated = [unit for unit in result["units"] if unit["readings"][basis]["uptime"] is not None]
+    return min(rated, key=lambda unit: _exact(unit["readings"][basis]["uptime"]["exact"]), default=None)
+
+
+def _exact(text: str) -> float:
+    over, _, under = text.partition("/")
+    return int(over) / int(under or 1)
+
+
+def summary_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """A report in a few lines."""
+    assessment = document["assessment"]
+    yield f"status     {STATUS_WORDS[assessment['status']]}"
+    if assessment["missing"]:
+        yield f"missing    {', '.join(assessment['missing'])}"
+    result = assessment.get("result")
+    for name in ("least", "most"):
+        if name in assessment:
+            one = assessment[name]
+            yield f"{name:10s} {money(one['claim'], one['currency'])} if what is missing is read so"
+    if result is not None:
+        yield f"claim      {money(result['claim'], result['currency'])} ({result['claim_rests_on']} reading)"
+        unit = best_unit(result)
+        if unit is not None:
+            readings = unit["readings"]
+            yield (
+                f"uptime     {percent(readings['lower']['uptime'], 4)} % of {unit['name']}, the lowest;"
+                f" {percent(readings['upper']['uptime'], 4)} % if all unknown time were down"
+            )
+        yield f"coverage   {percent(result['coverage']['share'])} %"
+    found = document["capability"]
+    yield (
+        f"capability {percent(found['availability'], 4)} % ({percent(found['worst'])} to {percent(found['best'])})"
+        f" of {found['gpus']} GPUs"
+    )
+    if document["is_simulated"]:
+        yield "simulated  these nodes are simulated: nothing here is owed by anybody"
