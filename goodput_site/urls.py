@@ -11,6 +11,7 @@ from goodput_site import health
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
+    path("", include("goodput_site.guide.urls")),
     path("", include("orgs.urls")),
     path("v1/", include("fleet.api_urls")),
     path("metrics", Metrics.as_view(), name="metrics"),

@@ -26,6 +26,7 @@ API = {"nobody": {401}, "member": {200, 404}, "key": {200, 404}}  # answers with
 WRITES = {"nobody": {401, 405}, "member": {400, 405}, "key": {403, 405}}  # of the API: there is nothing to read
 DEAD_LINK = {"nobody": {410}, "member": {410}, "key": {410}}
 POST_ONLY = {"nobody": {405}, "member": {405}, "key": {405}}
+NOT_HERE = {"nobody": {404}, "member": {404}, "key": {404}}
 
 _GPU = "v1/gpus/<int:node_id>/<int:index>"
 _LISTS = ("nodes", "gpus", "events", "incidents", "availability", "rules")
@@ -48,6 +49,15 @@ GET = {
     "": OWN_PAGE,
     "healthz": EVERYBODY,
     "readyz": EVERYBODY,
+    "guide/*": EVERYBODY,
+    "guides/ios-dashboard-setup.txt": EVERYBODY,
+    "llms-full.txt": EVERYBODY,
+    "install-linux.sh": EVERYBODY,
+    "install-windows.ps1": EVERYBODY,
+    "docker-compose.release.yml": EVERYBODY,
+    "docker-compose.gpu.yml": EVERYBODY,
+    "env.example": EVERYBODY,
+    "releases/*": NOT_HERE,
     "login/": EVERYBODY,
     "logout/": POST_ONLY,
     "login/link/<str:uid>/<str:token>/": DEAD_LINK,
@@ -67,6 +77,15 @@ POST = {
     "healthz": {200},
     "readyz": {200},
     "login/": {200},
+    "guide/*": {405},
+    "guides/ios-dashboard-setup.txt": {405},
+    "llms-full.txt": {405},
+    "install-linux.sh": {405},
+    "install-windows.ps1": {405},
+    "docker-compose.release.yml": {405},
+    "docker-compose.gpu.yml": {405},
+    "env.example": {405},
+    "releases/*": {405},
     "logout/": {302},
     "login/link/<str:uid>/<str:token>/": {410},
     "invitation/<str:token>/": {410},

@@ -1,0 +1,34 @@
+"""The release folder, GOODPUT_VAR/releases: what `manage release` wrote there, read for pages and downloads."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+
+
+def folder() -> Path:
+    """Where releases lie."""
+    return Path(settings.GOODPUT_VAR) / "releases"
+
+
+def manifest() -> dict[str, Any] | None:
+    """The newest release's manifest; None when there is none or it can't be read."""
+    try:
+        found = json.loads((folder() / "manifest.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and {"version", "date", "files"} <= set(found) else None
+
+
+def file(name: str) -> Path | None:
+    """A regular file of the release folder by its plain name; None for anything else, links included."""
+    if not NAME.fullmatch(name):
+        return None
+    path = folder() / name
+    return path if path.is_file() and not path.is_symlink() else None
