@@ -43,6 +43,7 @@ USE_X_FORWARDED_HOST = False
 SHARED_APPS = [
     "django_tenants",
     "orgs",
+    "fleet.summary",
     "goodput_site",
     "django.contrib.admin",
     "django.contrib.auth",
@@ -59,6 +60,7 @@ SHARED_APPS = [
 TENANT_APPS = ["fleet", "claims"]
 INSTALLED_APPS = [*SHARED_APPS, *TENANT_APPS]
 TENANT_MODEL = "orgs.Org"
+GOODPUT_CLUSTER_NAMES = "fleet.summary.selectors.cluster_names"  # whom the settings pages of an org ask for them
 DATABASE_ROUTERS = ["django_tenants.routers.TenantSyncRouter"]
 AUTH_USER_MODEL = "orgs.User"
 
@@ -207,6 +209,7 @@ CELERY_BEAT_SCHEDULE = {
     "close-silence": {"task": "fleet.tasks.close_silence", "schedule": 60.0, "options": {"expires": 60}},
     "clear-sessions": {"task": "fleet.tasks.clear_sessions", "schedule": 86400.0, "options": {"expires": 3600}},
     "send-mails": {"task": "orgs.tasks.send_mails", "schedule": 60.0, "options": {"expires": 60}},
+    "summarise": {"task": "fleet.summary.tasks.summarise", "schedule": 60.0, "options": {"expires": 60}},
     "make-partitions": {"task": "fleet.tasks.make_partitions", "schedule": 3600.0, "options": {"expires": 3600}},
 }
 

@@ -17,6 +17,7 @@ urlpatterns = [
     path("metrics", Metrics.as_view(), name="metrics"),
     path("o/<slug:org_slug>/settings/", include("orgs.urls_settings")),
     path("o/<slug:org_slug>/", include("fleet.urls")),
+    path("provider/", include("fleet.summary.urls")),
     path("admin/", admin.site.urls),
 ]
 

@@ -32,6 +32,7 @@ ACTIONS = {
     "member.clusters": "changed the clusters of",
     "member.removed": "removed",
     "member.role": "changed the role of",
+    "org.keys_revoked": "revoked every key of",
     "org.created": "created the org",
     "org.deleted": "deleted the org",
     "org.exported": "exported the org",
