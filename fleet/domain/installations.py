@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from fleet.domain.state import BLIND, NodeState, Place
+from fleet.domain.state import BLIND, NodeState, Subject
+
+Marks = dict[str, frozenset[str]]
 
 
-def marks(state: NodeState) -> list[frozenset[str]]:
-    """Per place the lowering reasons of its open slot."""
-    return [_lowering(place, state.open_slot) for place in state.places]
+def marks(state: NodeState) -> Marks:
+    """Per GPU's place and expected port the lowering reasons of the open slot."""
+    return {key: _lowering(subject, state.open_slot) for key, subject in _subjects(state)}
 
 
-def contradict(state: NodeState, before: list[frozenset[str]], slot: int, ms: int) -> None:
+def contradict(state: NodeState, before: Marks, slot: int, ms: int) -> None:
     """Make a slot unknown where the sample at `ms` and one of another installation in it differ in lowering reasons.
 
-    `before`: `marks` before the sample was taken.
+    `before`: `marks` before the sample was taken. Blindness contradicts nothing.
     """
-    for place, old in zip(state.places, before, strict=False):
-        if place.kind == BLIND:
+    for key, subject in _subjects(state):
+        if subject.kind == BLIND or key not in before:
             continue
-        now = frozenset(c.code for c in place.conditions if c.stance == "B" and c.last == ms)
-        now |= frozenset(s[0] for s in place.segments if s[1] == "O" and s[2] <= slot < s[3])
-        if _lowering(place, slot) != old or (old and not now):
-            place.segments.append(("TWO_INSTALLATIONS", "X", slot, slot + 1, 100))
-        place.segments = sorted(set(place.segments))
+        old = before[key]
+        now = frozenset(c.code for c in subject.conditions if c.stance == "B" and c.last == ms)
+        now |= frozenset(s[0] for s in subject.segments if s[1] == "O" and s[2] <= slot < s[3])
+        if _lowering(subject, slot) != old or (old and not now):
+            subject.segments.append(("TWO_INSTALLATIONS", "X", slot, slot + 1, 100))
+        subject.segments = sorted(set(subject.segments))
 
 
-def _lowering(place: Place, slot: int) -> frozenset[str]:
-    return frozenset(s[0] for s in place.segments if s[1] in "BO" and s[4] < 100 and s[2] <= slot < s[3])
+def _subjects(state: NodeState) -> list[tuple[str, Subject]]:
+    found: list[tuple[str, Subject]] = [(f"g{i}", place) for i, place in enumerate(state.places)]
+    found += [(f"p:{port.key}", port) for port in state.ports if port.expected]
+    return found
+
+
+def _lowering(subject: Subject, slot: int) -> frozenset[str]:
+    return frozenset(s[0] for s in subject.segments if s[1] in "BO" and s[4] < 100 and s[2] <= slot < s[3])

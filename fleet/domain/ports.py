@@ -89,7 +89,12 @@ def _take(work: Work, item: Item, port: PortState, fact: Port | None, cause: str
     state = work.state
     assert state is not None
     if stretch.end == stretch.first and slot == stretch.first:
-        port.slot_cause = cause if not state.agents else (cause or port.slot_cause)
+        if not state.agents:
+            port.slot_cause = cause
+        elif work.several:  # another installation's blindness is no evidence
+            port.slot_cause = port.slot_cause if cause else ""
+        else:
+            port.slot_cause = cause or port.slot_cause
     if stretch.heard and not unknown_gap:
         if kind == was == GOOD or (kind == was == ABSENT):
             return ""

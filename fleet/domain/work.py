@@ -244,7 +244,7 @@ class Work:
             # two samples in one slot: the worst, but another installation's blindness is no evidence
             state = self.state
             assert state is not None
-            other = bool(state.agents) and item.agent not in state.agents
+            other = self.several
             fresh = state.last_ms == ms and not state.agents
             if fresh:
                 place.slot_cause = cause
