@@ -24,6 +24,13 @@ BINARY = "goodput-agent"
 _STAMP = (1980, 1, 1, 0, 0, 0)  # the earliest a zip file can hold: no clock goes into the artifact
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _MAIN = b"import sys\n\nfrom agent.__main__ import main\n\nsys.exit(main())\n"
+# The hook of `inspect` serves readers of source code; it would load 2 MB into each process.
+_SPEC = """
+found = Analysis([{entry!r}], pathex=[{root!r}], hiddenimports={modules!r}, excludes={excludes!r}, optimize=2)
+scripts = [script for script in found.scripts if script[0] != "pyi_rth_inspect"]
+EXE(PYZ(found.pure), scripts, found.binaries, found.datas, [], name={name!r}, strip=True, upx=False, console=True)
+"""
+_EXCLUDED = ["cryptography", "bz2", "lzma", "zipfile", "multiprocessing", "unittest", "pydoc", "importlib.metadata"]
 _BUNDLED = (("pynvml", "nvidia-ml-py"), ("msgpack", "msgpack"))
 
 
@@ -80,10 +87,14 @@ def binary(out: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="goodput-build-") as work:
         entry = Path(work) / "goodput_agent.py"
         entry.write_bytes(_MAIN)
-        command = [sys.executable, "-m", "PyInstaller", "--onefile", "--strip", "--noconfirm", "--log-level", "WARN"]
-        command += ["--name", BINARY, "--paths", str(root), "--distpath", str(out), "--workpath", f"{work}/build"]
-        command += ["--specpath", work, *(flag for name in modules for flag in ("--hidden-import", name))]
-        command += ["--hidden-import", "pynvml", "--exclude-module", "cryptography", str(entry)]
+        spec = Path(work) / "goodput_agent.spec"
+        spec.write_text(
+            _SPEC.format(
+                entry=str(entry), root=str(root), modules=[*modules, "pynvml"], excludes=_EXCLUDED, name=BINARY
+            )
+        )
+        command = [sys.executable, "-m", "PyInstaller", "--noconfirm", "--log-level", "WARN", str(spec)]
+        command += ["--distpath", str(out), "--workpath", f"{work}/build"]
         # the same sources give the same bytes: no hash seed and no clock of this run
         environment = {**os.environ, "PYTHONHASHSEED": "1", "SOURCE_DATE_EPOCH": "315532800"}
         subprocess.run(command, check=True, env=environment)

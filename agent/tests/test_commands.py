@@ -332,21 +332,6 @@ def _pythons():
     return found
 
 
-@pytest.mark.full
-def test_the_executable_delivers(tmp_path, backend):
-    import importlib.util
-
-    from agent import build
-
-    if importlib.util.find_spec("PyInstaller") is None:
-        pytest.skip("PyInstaller is not installed")
-    program = build.binary(tmp_path)
-    flags = ["--source", "sim", "--endpoint", backend.url, "--state-dir", str(tmp_path / "s")]
-    done = subprocess.run([str(program), "once", *flags], capture_output=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert len(backend.batches) == 1
-
-
 def test_the_single_file_reads_nvml_in_its_own_child(tmp_path, stub_driver):
     from agent import build
 
