@@ -73,8 +73,10 @@ def _parser() -> argparse.ArgumentParser:
 def _run(_arguments: argparse.Namespace, settings: config.Settings) -> int:
     from agent.build_nodes import build
     from agent.control import Control, refuse_fault
+    from agent.memory import one_heap
     from agent.runner import Runner
 
+    one_heap()
     nodes, lock = build(settings)
     control = Control(settings.state_dir)
     inject = nodes[0].inject if settings.allow_inject == "yes" else refuse_fault

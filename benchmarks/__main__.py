@@ -1,4 +1,4 @@
-"""`./goodput bench ingest|fold|read|report [--rounds N] [--json FILE]`: run one benchmark on a throw-away database."""
+"""`./goodput bench NAME [--rounds N] [--json FILE]`: run one benchmark or `all`, with a database where needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = ("ingest", "fold", "read", "report")
+BENCHMARKS = ("ingest", "fold", "read", "report", "agent")
 NEEDS_SERVICES = {"ingest", "read"}
 
 

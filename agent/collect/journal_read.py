@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, Optional, Sequence
@@ -104,6 +103,8 @@ def open_kernel_log(path: Path) -> Source:
     try:
         return open_source(path)
     except SourceRefused:
+        import shutil  # brings compressors along: only where it is needed
+
         program = shutil.which(COMMAND[0], path=SYSTEM_PATH)
         if program is None:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import os
@@ -35,20 +36,28 @@ def child_command() -> list[str]:
         return [sys.executable, "_nvml"]
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if os.path.isfile(package):  # a zipapp
-        return [sys.executable, package, "_nvml"]
-    return [sys.executable, "-m", "agent", "_nvml"]
+        return [sys.executable, "-S", "-s", package, "_nvml"]
+    return [sys.executable, "-S", "-s", "-m", "agent", "_nvml"]  # no site: the parent says where things lie
+
+
+def child_environment() -> dict[str, str]:
+    """The child's environment: where our package and nvidia-ml-py lie, and a heap that gives freed pages back."""
+    environment = {"PYTHONMALLOC": "malloc", "MALLOC_ARENA_MAX": "1", **os.environ}
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if os.path.isdir(root):
+        spec = importlib.util.find_spec("pynvml")
+        binding = os.path.dirname(spec.origin) if spec is not None and spec.origin else None
+        paths = (root, binding, environment.get("PYTHONPATH"))
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    return environment
 
 
 class Child:
     """One child process. `ask` never blocks longer than its deadline, and never leaves two requests open."""
 
     def __init__(self) -> None:
-        environment = dict(os.environ)
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        if not os.path.isfile(root):
-            environment["PYTHONPATH"] = os.pathsep.join(p for p in (root, environment.get("PYTHONPATH")) if p)
         self._process = subprocess.Popen(
-            child_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, bufsize=0
+            child_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment(), bufsize=0
         )
         self._buffer = b""
         self._number = 0

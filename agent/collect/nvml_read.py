@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any, Callable
 
 import pynvml as nvml
+
+TYPE_CHECKING = False  # the child does not load `typing` for its annotations
+if TYPE_CHECKING:
+    from typing import Any, Callable
 
 NOT_SUPPORTED, FUNCTION_NOT_FOUND, LIBRARY_NOT_FOUND = 3, 13, 12
 FIELD_IDS = (230, 74, 76, 269, 270, 271)  # recovery action and throttle times
