@@ -270,9 +270,9 @@ class Work:
         port_runs: list[tuple[PortState, list[Run]]] = []
         troubled = False
         for port in state.ports:
-            if not port.expected:
-                continue
             key = f"p:{port.key}"
+            if not port.expected or key not in self.sink.runs:
+                continue  # no subject, or one from this sample on
             runs = judge(
                 port, stretch.first, stretch.end, port.slot_cause, gaps.get(key, stretch.cause), cond.chains(port)
             )
@@ -282,7 +282,8 @@ class Work:
             port_runs.append((port, runs))
         for index, place in enumerate(state.places):
             shares = ports.shares(self, index, place, port_runs) if troubled else ()
-            self.judge_gpu(f"g{index}", place, stretch, gaps[f"g{index}"], shares, lost)
+            if f"g{index}" in self.sink.runs:
+                self.judge_gpu(f"g{index}", place, stretch, gaps[f"g{index}"], shares, lost)
 
     def judge_gpu(
         self, key: str, place: Place, stretch: Stretch, gap: str, shares: tuple[Share, ...], lost: tuple[Any, ...]

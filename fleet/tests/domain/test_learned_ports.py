@@ -1,0 +1,70 @@
+"""A port is learned after 24 h ACTIVE, and only then missed (fold.md 16)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fleet.domain.fold import fold_all, hold
+from fleet.domain.placement import place
+from fleet.domain.rules import load_rules
+from fleet.domain.state import NO_FIT, NodeState
+from fleet.tests.domain import facts
+
+START = 480_000 * 3_600_000 + 7_500
+DAY = 86_400_000
+RULES = load_rules()
+
+
+def sample(ms: int, state: str = "ACTIVE", **more: object) -> facts.Batch:
+    ports = (facts.port(0, state=state, **more), facts.port(1, state="DOWN"))
+    return facts.Batch((facts.Interval(ms, gpus=(facts.gpu(0),), ib_ports=ports),), seq=ms)
+
+
+def held(state: NodeState | None, ms: int, until: int, port: str = "ACTIVE", **more: object) -> tuple:
+    item = place([facts.received(sample(ms, port, **more))], NO_FIT).items[0]
+    if state is None:
+        state = fold_all(None, [item], RULES)[0]
+        item = replace_ms(item, ms + 15_000)
+    assert state is not None
+    return hold(state, item, until, RULES)
+
+
+def replace_ms(item, ms: int):  # type: ignore[no-untyped-def]
+    return item._replace(ms=ms)
+
+
+def test_a_port_becomes_a_subject_after_a_day_active() -> None:
+    state, emissions, _ = held(None, START, START + DAY + 3_600_000)
+    first = min(e.first_slot for e in emissions if e.subject == "p:G0")
+    assert first == (START + DAY) // 15_000
+    assert "p:G1" not in {e.subject for e in emissions}
+    state, emissions, events = held(state, START + DAY + 3_600_000, START + DAY + 3_660_000, "DOWN")
+    assert {e.verdict.nominal for e in emissions if e.subject == "g0"} == {100, 0}
+    assert [(e.kind, e.subject) for e in events] == [("opened", "p:G0")]
+
+
+def test_a_port_that_goes_down_before_its_day_is_over_starts_again() -> None:
+    state, _, _ = held(None, START, START + DAY // 2)
+    state, _, _ = held(state, START + DAY // 2, START + DAY // 2 + 30_000, "DOWN")
+    _, emissions, _ = held(state, START + DAY // 2 + 30_000, START + DAY + 3_600_000)
+    assert "p:G0" not in {e.subject for e in emissions}
+
+
+def test_silence_does_not_count() -> None:
+    state, _, _ = held(None, START, START + DAY // 2)
+    state, emissions, _ = held(state, START + DAY * 3, START + DAY * 3 + DAY // 2 - 60_000)
+    assert "p:G0" not in {e.subject for e in emissions}
+    _, emissions, _ = held(state, START + DAY * 3 + DAY // 2 - 60_000, START + DAY * 3 + DAY // 2 + 60_000)
+    assert "p:G0" in {e.subject for e in emissions}
+
+
+def test_a_virtual_function_is_not_learned() -> None:
+    _, emissions, _ = held(None, START, START + DAY + 3_600_000, is_vf=True)
+    assert "p:G0" not in {e.subject for e in emissions}
+
+
+def test_the_facts_are_not_changed() -> None:
+    batch = sample(START)
+    before = replace(batch)
+    fold_all(None, place([facts.received(batch)], NO_FIT).items, RULES)
+    assert batch == before
