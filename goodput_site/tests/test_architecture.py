@@ -217,6 +217,7 @@ DOORS = {
     "orgs.tasks": {"tenant_context"},  # a task's org, if it is active
     "fleet.api": {"set_schema"},  # the org of a key with the scope, or of a member's session
     "fleet.management.commands.refold": {"tenant_context"},  # whoever may run manage.py
+    "fleet.management.commands.explain": {"tenant_context"},
     "fleet.management.commands.simulate": {"tenant_context"},
     "claims.management.in_org": {"tenant_context"},
     "benchmarks.*": {"tenant_context"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,8 +20,8 @@ from fleet.tests.test_folding import key_for
 HOSTILE = '=HYPERLINK("http://x","y")'
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
-MINUTES = 75
-LOST_FROM, LOST_TO = 20, 30  # minutes in which GPU 1 of north-1 is gone
+FIRST_MINUTE, MINUTES = 40, 75  # of north-1, counted from a whole hour
+LOST_FROM, LOST_TO = 45, 50  # minutes in which GPU 1 of north-1 is gone
 
 
 def get(path: str, token: str | None = None, **headers: Any) -> Any:
@@ -30,8 +31,13 @@ def get(path: str, token: str | None = None, **headers: Any) -> Any:
     return Client().get(path, HTTP_HOST="localhost", **headers)
 
 
+def at(ms: int) -> str:
+    """RFC 3339."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def start_ms() -> int:
-    """The first sample's instant: the slot's centre, at the whole hour before the one before now."""
+    """The slot's centre at the whole hour from which minutes are counted; all of them lie in the past."""
     return (int(time.time() * 1000) - MINUTES * MINUTE_MS) // HOUR_MS * HOUR_MS + SLOT_MS // 2
 
 
@@ -54,7 +60,7 @@ def fill(org: Any, name: str = "north", node: str = "north-1", with_fault: bool 
     """Receive and fold a node's minutes; the last one ends before now."""
     first = start_ms()
     with tenant_context(org):
-        for number in range(minutes):
+        for number in range(FIRST_MINUTE, minutes):
             samples = minute(first, number)
             if not with_fault:
                 samples = [interval(s["ts"]) for s in samples]
@@ -75,7 +81,7 @@ def fill(org: Any, name: str = "north", node: str = "north-1", with_fault: bool 
 def filled(alpha: Any) -> Any:
     """Alpha with a faulty node in `north` and a healthy one with a hostile name in `south`."""
     fill(alpha)
-    fill(alpha, "south", HOSTILE, with_fault=False, minutes=10)
+    fill(alpha, "south", HOSTILE, with_fault=False, minutes=50)
     return alpha
 
 
@@ -83,6 +89,13 @@ def filled(alpha: Any) -> Any:
 def read(filled: Any, key_of: Any) -> Callable[..., Any]:
     """A function: GET with a key that reads all of alpha."""
     token = key_of(filled, "read")
+    return lambda path, **headers: get(path, token, **headers)
+
+
+@pytest.fixture
+def ask(alpha: Any, key_of: Any) -> Callable[..., Any]:
+    """As `read`, of an empty fleet: for what does not depend on any node."""
+    token = key_of(alpha, "read")
     return lambda path, **headers: get(path, token, **headers)
 
 

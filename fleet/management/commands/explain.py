@@ -1,0 +1,120 @@
+"""`manage.py explain --org SLUG --gpu UUID --at INSTANT`: one slot of one GPU on one screen, facts to verdict."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+from django_tenants.utils import tenant_context
+
+from fleet import api_shapes as shapes
+from fleet.api_params import Unprocessable, instant
+from fleet.domain.slots import slot_of
+from fleet.models import Node
+from fleet.selectors_api_explain import Explanation, find_gpu, get_explanation
+from orgs.models import Org
+
+PLACE = re.compile(r"(?P<node>.+)/(?P<index>\d{1,3})")
+SHOWN = (
+    *("sm_clock", "sm_clock_max", "gpu_utilization", "power", "power_limit", "temperature", "throttle_reasons"),
+    *("throttle_time", "recovery_action", "row_remap", "ecc_uncorrected", "nvlink_inactive", "pcie_width"),
+)
+
+
+class Command(BaseCommand):
+    """Explain a slot."""
+
+    help = "Explain one slot of one GPU: the facts as received, the verdict, each reason's rule and what would end it."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """--org, --gpu, --at."""
+        parser.add_argument("--org", required=True, help="slug of the org")
+        parser.add_argument("--gpu", required=True, help="UUID of the GPU, or NODE/INDEX for a place")
+        parser.add_argument("--at", required=True, help="an instant in the slot, RFC 3339 with its offset")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print what is known of the slot."""
+        org = Org.objects.filter(slug=options["org"]).first()
+        if org is None:
+            raise CommandError(f"There is no org {options['org']}.")
+        try:
+            at_ms = instant({"at": options["at"]}, "at")
+        except Unprocessable as error:
+            raise CommandError("--at: an instant in RFC 3339, such as 2026-11-30T12:00:00Z.") from error
+        with tenant_context(org):
+            node_id, index = _place(options["gpu"])
+            found = get_explanation(timezone.now(), node_id, index, slot_of(at_ms or 0))
+            if found is None:
+                raise CommandError(f"No GPU {options['gpu']} is known in {org.slug}.")
+            for line in lines(found):
+                self.stdout.write(line)
+
+
+def _place(gpu: str) -> tuple[int, int]:
+    """(node id, index) of a UUID or of NODE/INDEX. Raises CommandError."""
+    place = find_gpu(gpu)
+    match = PLACE.fullmatch(gpu)
+    if place is None and match:
+        nodes = list(Node.objects.filter(name=match["node"], cluster__removed_at=None).values_list("pk", flat=True)[:2])
+        if len(nodes) > 1:
+            raise CommandError(f"Several clusters have a node {match['node']}: name the GPU by its UUID.")
+        place = (nodes[0], int(match["index"])) if nodes else None
+    if place is None:
+        raise CommandError(f"No place holds the GPU {gpu} now. For one that was replaced, name its place: NODE/INDEX.")
+    return place
+
+
+def lines(found: Explanation) -> Iterator[str]:
+    """The screen, line by line."""
+    one = shapes.explanation(found)
+    verdict = one["verdict"]
+    yield f"{one['node']} GPU {one['index']} ({one['uuid'] or 'UUID not known'}) in {one['cluster']}"
+    yield f"Slot {one['slot']}: {one['from']} to {one['to']}, row {verdict['row']}"
+    yield ""
+    weight = "not counted" if verdict["weight"] is None else verdict["weight"]
+    bounds = f"{verdict['lower_loss_weight']} in the claims reading, {verdict['higher_loss_weight']} in the other"
+    yield f"VERDICT  {verdict['state']}, weight {weight} ({bounds}), the same from {verdict['from']} to {verdict['to']}"
+    yield f"  {one['meaning']}"
+    for reason in one["reasons"]:
+        yield f"  {reason['code']} ({reason['holds']}): {reason['title']}. {reason['explanation']}"
+        yield f"    party {reason['party']}, weight {reason['weight']}, contract category {reason['category']}"
+        for label, key in (("needs", "needs"), ("ends with", "ends"), ("do", "action")):
+            if reason[key]:
+                yield f"    {label}: {reason[key]}"
+        if reason["sources"]:
+            yield f"    sources: {', '.join(reason['sources'])}"
+    if not one["reasons"]:
+        yield "  No reason: nothing speaks against it."
+    note = "" if one["rules"]["found"] else " (the row's own version is not here; texts are of this one)"
+    yield f"  Rule set {one['rules']['version']}, digest {one['rules']['digest'][:16]}…{note}"
+    yield ""
+    for incident in one["incidents"]:
+        until = incident["resolved"] or "now (open)"
+        yield f"INCIDENT {incident['id']}: {incident['code']}, {incident['opened']} to {until}, {incident['party']}"
+    if one["incidents"]:
+        yield ""
+    yield "FACTS    samples around the slot, as received"
+    for sample in one["samples"]:
+        yield f"  {sample['at']}  {_reading(sample)}  batch {sample['batch_sha256'][:16]}…"
+    if not one["samples"]:
+        yield "  none within five minutes"
+    yield "FACTS    kernel events within five minutes"
+    for event in one["events"]:
+        where = f"GPU {event['gpu_index']}" if event["gpu_index"] is not None else event["pci_bus_id"] or "the node"
+        code = "" if event["code"] is None else f" {event['code']}"
+        yield f"  {event['at']}  {event['kind']}{code} on {where}  batch {event['batch_sha256'][:16]}…"
+    if not one["events"]:
+        yield "  none"
+
+
+def _reading(sample: dict[str, Any]) -> str:
+    """The values of a sample that rules look at."""
+    sources = " ".join(f"{name}={status}" for name, status in sorted(sample["sources"].items()))
+    if not sample["listed"]:
+        pci = f", PCI {sample['pci']}" if sample["pci"] else ""
+        return f"NVML does not list it{pci}; {sources}"
+    values = " ".join(f"{name}={sample['gpu'][name]}" for name in SHOWN if name in sample["gpu"])
+    return f"{values}; {sources}"
