@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Callable, Optional
 
-from agent.clock import SystemClock, last_shutdown
+from agent.clock import SystemClock, last_shutdown, newest_journal_instant
 from agent.collect.base import Collector
 from agent.config import Settings
 from agent.errors import AgentError, ConfigError
@@ -150,5 +150,10 @@ def build(settings: Settings, sending: bool = True) -> tuple[list[Node], Lock]:
         collectors = real_collectors(settings, directory, clock)
         labelled = settings.allow_inject == "yes"  # test faults are no evidence, so nothing of this agent is
         hw_id, shutdown, net = hardware_id(), last_shutdown(), Net(settings.peers)
-        nodes.append(Node(cluster, name, clock, collectors, store, sender, labelled, hw_id, shutdown, net.facts))
+        nodes.append(
+            Node(
+                cluster, name, clock, collectors, store, sender, labelled, hw_id, shutdown, net.facts,
+                newest_journal_instant,
+            )
+        )  # fmt: skip
     return nodes, lock

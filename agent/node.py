@@ -33,6 +33,7 @@ class Node:
         hw_id: Optional[str] = None,
         shutdown: str = "unknown",
         net: Callable[[], dict[str, str]] = dict,
+        journal_instant: Callable[[], Optional[int]] = lambda: None,
     ) -> None:
         self.cluster = cluster
         self.node_id = node_id
@@ -52,7 +53,13 @@ class Node:
         self._thread: Optional[threading.Thread] = None
         self.durations_ms: dict[str, int] = {}
         self._injected: list[dict[str, Any]] = []
-        boot_id = clock.now().boot_id
+        now = clock.now()
+        boot_id = now.boot_id
+        if store.is_new_boot(boot_id):
+            written = journal_instant()
+            # a boot can't outlive the next one's beginning: such an instant comes from a clock that was wrong
+            if written is not None and 0 < written <= now.boot_at:
+                store.note_last_alive(written, boot_id)
         if self._farewell and self._farewell.get("boot_id") != boot_id:
             self._shutdown = "clean"
             store.keep_memory("shutdown", {"boot_id": boot_id})

@@ -151,7 +151,9 @@ class Outbox:
             self._room.make(len(body), ts)
             alive = self.get("alive")
             if alive is not None and alive["boot_id"] != boot_id:
-                self._put("boot_before", {"last_alive": alive["ts"], "boot_id": boot_id, "batches": 0})
+                known = self.get("boot_before") or {}
+                earlier = known["last_alive"] if known.get("boot_id") == boot_id else 0
+                self._note_boot(max(alive["ts"], earlier), boot_id)
             self._put("alive", {"boot_id": boot_id, "ts": ts})
             for source, value in memory.items():
                 self._put(f"memory.{source}", value)
@@ -160,6 +162,21 @@ class Outbox:
                 (ts, json.dumps(head, sort_keys=True), body),
             )
         failpoints.reach("after_sample_commit")
+
+    def is_new_boot(self, boot_id: str) -> bool:
+        """Whether no sample of this boot was committed yet."""
+        alive = self.get("alive")
+        return alive is None or alive["boot_id"] != boot_id
+
+    def note_last_alive(self, ts: int, boot_id: str) -> None:
+        """Takes another witness of how long the boot before `boot_id` lived; the newest of all witnesses counts."""
+        with self.transaction():
+            known = self.get("boot_before") or {}
+            earlier = known["last_alive"] if known.get("boot_id") == boot_id else 0
+            self._note_boot(max(ts, earlier), boot_id)
+
+    def _note_boot(self, last_alive: int, boot_id: Optional[str]) -> None:
+        self._put("boot_before", {"last_alive": last_alive, "boot_id": boot_id, "batches": 0})
 
     def sample_count(self) -> int:
         """Samples not yet in a batch."""

@@ -147,6 +147,14 @@ class Store:
         value = self._guarded(lambda outbox: outbox.get(f"memory.{source}", {}))
         return value if isinstance(value, dict) else {}
 
+    def is_new_boot(self, boot_id: str) -> bool:
+        """Whether no sample of this boot was kept yet."""
+        return bool(self._guarded(lambda outbox: outbox.is_new_boot(boot_id)))
+
+    def note_last_alive(self, ts: int, boot_id: str) -> None:
+        """Takes another witness of how long the boot before `boot_id` lived."""
+        self._guarded(lambda outbox: outbox.note_last_alive(ts, boot_id))
+
     def keep_memory(self, source: str, value: dict[str, Any]) -> None:
         """Keeps a value for `memory`, outside a sample."""
         self._guarded(lambda outbox: outbox.put(f"memory.{source}", value))

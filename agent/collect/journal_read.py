@@ -13,10 +13,10 @@ import subprocess
 from pathlib import Path
 from typing import Any, Optional, Sequence
 
+from agent.clock import SYSTEM_PATH
 from agent.collect.kmsg_read import Source, SourceRefused, open_source
 
 COMMAND = ("journalctl", "--dmesg", "--boot", "--follow", "--no-tail", "--output=json", "--no-pager", "--quiet")
-SYSTEM_PATH = "/usr/bin:/bin"  # never a program that happens to lie in $PATH
 LINE_MOST = 1 << 20
 SAME_MICROSECOND = 64  # entries of one microsecond that can be told apart
 
