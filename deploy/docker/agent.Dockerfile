@@ -15,6 +15,11 @@ FROM ${BASE}
 LABEL org.opencontainers.image.title="goodput-agent" \
       org.opencontainers.image.description="Goodput's agent: GPU hardware facts of one node" \
       org.opencontainers.image.licenses="Apache-2.0"
+# journalctl, for nodes whose kernel log is read from the journal
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends systemd \
+    && rm -rf /var/lib/apt/lists/*
 RUN groupadd --system --gid 10001 goodput \
     && useradd --system --uid 10001 --gid 10001 --home-dir /var/lib/goodput-agent --shell /usr/sbin/nologin goodput \
     && install -d -o goodput -g goodput -m 0700 /var/lib/goodput-agent \

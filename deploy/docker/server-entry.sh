@@ -29,6 +29,7 @@ case ${1:-web} in
         ;;
     web)
         python deploy/docker/wait.py migrations
+        python manage.py collectstatic --noinput --verbosity 0 # each pod has a folder of its own
         exec python -m granian --interface wsgi --host 0.0.0.0 --port 8080 --no-ws \
             --workers "${GOODPUT_WEB_WORKERS:-1}" --blocking-threads 4 goodput_site.wsgi:application
         ;;
