@@ -55,7 +55,7 @@ class History:
         self._plan, self._node, self._ts = plan, node, plan.first_ms
         self._clock = SimClock(self.world, lambda: self._ts)
         self._collectors = simulated_collectors(self.world)
-        self._sync: dict[str, int] | None = None
+        self._sync: tuple[str, dict[str, int]] | None = None
         self._seq = 0
 
     def batch(self, minute: int) -> dict[str, Any]:
@@ -82,9 +82,10 @@ class History:
             # a batch names one boot: samples before a reboot within the minute are left out, as an agent's would be
             "intervals": [interval for seen, interval in intervals if seen.boot_id == at.boot_id],
         }
-        if self._sync is not None:
-            batch["sync"] = self._sync
-        self._sync = {"received_at": at.ts + RECEIPT_AFTER_MS, "boottime": at.boottime + RECEIPT_AFTER_MS}
+        if self._sync is not None and self._sync[0] == at.boot_id:  # a receipt of the boot before says nothing of this
+            batch["sync"] = self._sync[1]
+        receipt = {"received_at": at.ts + RECEIPT_AFTER_MS, "boottime": at.boottime + RECEIPT_AFTER_MS}
+        self._sync = at.boot_id, receipt
         return batch
 
 
