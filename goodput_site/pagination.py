@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rest_framework.pagination import CursorPagination
 
 
@@ -12,3 +14,12 @@ class CursorPages(CursorPagination):
     page_size = 100
     max_page_size = 1000
     page_size_query_param = "page_size"
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """As the page is: in OpenAPI 3.1 a link that may be null is a type, no attribute."""
+        link = {"type": ["string", "null"], "format": "uri"}
+        return {
+            "type": "object",
+            "required": ["next", "previous", "results"],
+            "properties": {"next": link, "previous": link, "results": schema},
+        }

@@ -132,6 +132,23 @@ def write_all(client: Any, incident_id: int) -> list[Any]:
     ]
 
 
+def test_without_its_audit_entry_nothing_is_written(
+    filled: Any, member: Any, incident_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **more: Any) -> None:
+        raise RuntimeError("the trail can't be written")
+
+    client = member("admin")
+    monkeypatch.setattr("fleet.services_incidents.record", broken)
+    client.raise_request_exception = False
+    for answer in write_all(client, incident_id):
+        assert answer.status_code == 500
+    with tenant_context(filled):
+        one = Incident.objects.get()
+        assert not one.has_human_layer
+        assert not one.notes.exists()
+
+
 def test_nobody_else_writes(
     filled: Any, member: Any, client_of: Any, bo: Any, pat: Any, key_of: Any, incident_id: int, lan: Any
 ) -> None:
