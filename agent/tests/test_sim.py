@@ -49,3 +49,37 @@ def test_a_month_has_quiet_days_and_faults_of_every_kind():
     kinds = [getattr(world.fault(FIRST + day * 5760), "kind", "healthy") for day in range(365)]
     assert kinds.count("healthy") > 180
     assert set(kinds) == {"healthy", "thermal", "ib_flap", "xid79", "ecc_storm", "driver_reload"}
+
+
+def test_a_gpu_that_waits_for_its_reset_does_no_work_and_its_neighbours_go_on():
+    world = World(1, "n", "ecc_storm")
+    fault = next(f for f in (world.fault(FIRST + n * EPISODE_SLOTS) for n in range(3)) if f)
+    slots = [slot for slot in range(fault.start, fault.end) if world.busy(slot)]
+    assert slots
+    for slot in slots:
+        hurt = world.gpu(slot, fault.index)
+        assert (hurt["gpu_utilization"], hurt["memory_utilization"], hurt["recovery_action"]) == (0, 0, 1)
+        assert hurt["power"] < hurt["power_limit"] // 2
+        assert hurt["throttle_reasons"] == 1
+        others = [world.gpu(slot, index) for index in range(8) if index != fault.index]
+        assert all(other["gpu_utilization"] > 90 for other in others)
+    again = next(slot for slot in range(fault.end, fault.end + EPISODE_SLOTS) if world.busy(slot))
+    assert world.gpu(again, fault.index)["gpu_utilization"] > 90
+
+
+def test_the_neighbours_of_a_lost_gpu_go_on():
+    world = World(1, "n", "xid79")
+    fault = next(f for f in (world.fault(FIRST + n * EPISODE_SLOTS) for n in range(3)) if f)
+    slot = next(slot for slot in range(fault.start, fault.end) if world.busy(slot))
+    assert all(world.gpu(slot, index)["gpu_utilization"] > 90 for index in range(8) if index != fault.index)
+
+
+def test_draws_stay_in_their_ranges():
+    world = World(3, "n", "thermal")
+    for slot in range(FIRST, FIRST + 400):
+        gpu, port = world.gpu(slot, slot % 8), world.port(slot, slot % 8)
+        assert 0 <= gpu["gpu_utilization"] <= 100
+        assert gpu["sm_clock"] <= gpu["sm_clock_max"]
+        assert gpu["power"] < gpu["power_limit"]
+        assert sum(gpu["throttle_time"].values()) < 15_000
+        assert port["counters"]["port_rcv_data"] < 6 << 30
