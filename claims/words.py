@@ -15,7 +15,7 @@ STATUS_WORDS = {
 
 def percent(share: Mapping[str, str] | None, digits: int = 2) -> str:
     """The floored percentage of a share of result.json; `–` where there is none."""
-    if share is None:
+    if not share:
         return "–"
     left, _, right = share["percent_floor_6"].partition(".")
     return f"{left}.{right[:digits]}" if digits else left
@@ -23,7 +23,7 @@ def percent(share: Mapping[str, str] | None, digits: int = 2) -> str:
 
 def span(seconds: str | int | None) -> str:
     """`3 h 11 min 30 s`; a fraction of a second is shown as it is."""
-    if seconds is None:
+    if seconds is None or seconds == "":
         return "–"
     text = str(seconds)
     if "/" in text:
@@ -37,7 +37,7 @@ def span(seconds: str | int | None) -> str:
 
 def money(amount: str | None, currency: str = "") -> str:
     """`€ 4,318.00`; `–` without an amount."""
-    if amount is None:
+    if amount is None or amount == "":
         return "–"
     sign = {"EUR": "€ ", "USD": "$ ", "GBP": "£ ", "": ""}.get(currency, f"{currency} ")
     left, dot, right = str(amount).partition(".")

@@ -17,6 +17,8 @@ urlpatterns = [
     path("metrics", Metrics.as_view(), name="metrics"),
     path("o/<slug:org_slug>/settings/", include("orgs.urls_settings")),
     path("o/<slug:org_slug>/", include("fleet.urls")),
+    path("o/<slug:org_slug>/", include("claims.urls")),
+    path("", include("claims.urls_public")),
     path("provider/", include("fleet.summary.urls")),
     path("admin/", admin.site.urls),
 ]

@@ -1,0 +1,242 @@
+"""What the pages and the API of contracts, reports and claims read."""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db.models import Q
+
+from claims.document import document_of
+from claims.drawing import day_bars, tier_bar
+from claims.errors import ClaimsError, NotThere
+from claims.inputs import gather
+from claims.models import Claim, Contract, ContractVersion, Overlay, Report, ms_at
+from claims.words import best_unit
+
+MONTHS_SHOWN = 4
+STATES = {
+    "draft": "degraded",
+    "filed": "mark",
+    "acknowledged": "mark",
+    "paid": "available",
+    "refused": "down",
+    "written_off": "unknown",
+}
+
+
+def month_of(now: datetime) -> str:
+    """`2026-11`."""
+    return f"{now.astimezone(UTC):%Y-%m}"
+
+
+def months_before(month: str, count: int) -> list[str]:
+    """So many months up to this one, the newest last."""
+    year, number = (int(part) for part in month.split("-"))
+    total = year * 12 + number - 1
+    return [f"{at // 12:04d}-{at % 12 + 1:02d}" for at in range(total - count + 1, total + 1)]
+
+
+def month_words(month: str) -> str:
+    """`October 2026`."""
+    return f"{datetime.strptime(month, '%Y-%m').replace(tzinfo=UTC):%B %Y}"
+
+
+@dataclass(frozen=True)
+class Month:
+    """A contract's month as a page shows it: the issued report's document, else the one of this moment.
+
+    `problem`: why there is none, in a sentence. `units`: the lowest uptime first.
+    """
+
+    contract: Contract
+    version: ContractVersion | None
+    month: str
+    document: dict[str, Any] | None
+    report: Report | None
+    problem: str = ""
+
+    @property
+    def assessment(self) -> dict[str, Any]:
+        """Of the document."""
+        return self.document["assessment"] if self.document else {}
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The contract's result; None where it is incomplete."""
+        return self.assessment.get("result")
+
+    @property
+    def head(self) -> Any:
+        """The unit with the lowest uptime."""
+        return best_unit(self.result) if self.result else None
+
+    @property
+    def projection(self) -> Any:
+        """What the month comes to if nothing more happens; None when it is over."""
+        ahead = (self.document or {}).get("projection", {})
+        return ahead.get("result")
+
+    @property
+    def bar(self) -> Any:
+        """The tier bar."""
+        if not self.document or not self.head:
+            return None
+        readings = self.head["readings"]
+        tiers = self.document["contract"]["tiers"]
+        return tier_bar(tiers, readings["lower"]["uptime"], readings["upper"]["uptime"])
+
+    @property
+    def bars(self) -> Any:
+        """The day bars."""
+        if not self.document:
+            return []
+        year, number = (int(part) for part in self.month.split("-"))
+        units = len(self.result["units"]) if self.result else 1
+        return day_bars(self.document["days"], units, monthrange(year, number)[1])
+
+    @property
+    def incidents(self) -> list[dict[str, Any]]:
+        """What counted, the longest first, each with its unit."""
+        if not self.result:
+            return []
+        found = [{**one, "unit": unit["name"]} for unit in self.result["units"] for one in unit["incidents"]]
+        return sorted(found, key=lambda one: (-int(one["counted_seconds"]), one["start_utc"]))
+
+    @property
+    def against(self) -> list[tuple[str, int]]:
+        """What was counted against ourselves: (why, seconds), summed over the units."""
+        totals: dict[str, int] = {}
+        for unit in self.result["units"] if self.result else ():
+            for key, seconds in unit["against_ourselves_seconds"].items():
+                totals[key] = totals.get(key, 0) + int(seconds)
+        return [(AGAINST[key], seconds) for key, seconds in totals.items() if seconds and key in AGAINST]
+
+
+AGAINST = {
+    "excluded": "Maintenance and other exclusions, up or down",
+    "unentitled_down": "Down while nothing was owed",
+    "outside_clock": "Down before the clock started or after it ended",
+    "outside_minutes": "Parts of minutes that the contract's minute rule drops",
+    "below_minimum": "Outages shorter than the contract's minimum",
+    "outside_period": "Parts of outages that belong to another month",
+}
+
+
+def get_month(contract: Contract, month: str, now: datetime) -> Month:
+    """The issued report where there is one, else the computation of this moment."""
+    report = contract.reports.filter(month=month).exclude(status="draft").order_by("-number").first()
+    if report is not None:
+        return Month(contract, report.version, month, report.result, report)
+    try:
+        gathered = gather(contract, month, now)
+        return Month(contract, gathered.version, month, document_of(gathered, ms_at(now) or 0), None)
+    except ClaimsError as error:
+        return Month(contract, contract.versions.order_by("-number").first(), month, None, None, str(error))
+
+
+def list_contracts() -> list[Contract]:
+    """Those that have not ended."""
+    return list(Contract.objects.filter(ended_at=None).prefetch_related("versions"))
+
+
+def list_overlays(contract: Contract) -> list[Overlay]:
+    """The contract's rows and those of all contracts, the newest first, withdrawn ones too."""
+    return list(Overlay.objects.filter(Q(contract=contract) | Q(contract=None)).order_by("-starts_at", "-id"))
+
+
+def get_report(report_id: int) -> Report:
+    """Raises NotThere."""
+    found = Report.objects.select_related("contract", "version").filter(pk=report_id).first()
+    if found is None:
+        raise NotThere("There is no such report in this org.")
+    return found
+
+
+def list_reports() -> list[Report]:
+    """All, the newest month first."""
+    return list(Report.objects.select_related("contract", "version").prefetch_related("claims"))
+
+
+def list_claims() -> list[Claim]:
+    """All, what can still be filed first, by when it closes."""
+    claims = list(Claim.objects.select_related("report__contract", "report__version"))
+    late = datetime(9999, 1, 1, tzinfo=UTC)
+    return sorted(claims, key=lambda one: (one.status != "draft", one.closes_at or late, -one.pk))
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """A line of the deadline board."""
+
+    contract: str
+    month: str
+    state: str
+    glyph: str
+    amount: str | None
+    currency: str
+    closes_at: datetime | None
+    days_left: int | None
+    missing: tuple[str, ...]
+    claim: Claim | None
+    report: Report | None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the window has closed."""
+        return self.days_left is not None and self.days_left < 0
+
+
+def deadline_board(now: datetime, contract: Contract | None = None) -> list[Deadline]:
+    """Claims, and months that are over but not issued: what closes first comes first."""
+    out = []
+    claims = [one for one in list_claims() if contract is None or one.report.contract_id == contract.pk]
+    for claim in claims:
+        missing = claim.report.result.get("ticket", {}).get("missing", ())
+        is_open = claim.status == "draft"
+        out.append(
+            Deadline(
+                claim.report.contract.name,
+                claim.report.month,
+                claim.get_status_display().lower(),
+                STATES[claim.status],
+                f"{claim.amount:.2f}",
+                claim.currency,
+                claim.closes_at,
+                _days(claim.closes_at, now) if is_open else None,
+                tuple(missing) if is_open else (),
+                claim,
+                claim.report,
+            )
+        )
+    issued = {(one.report.contract_id, one.report.month) for one in claims}
+    drafts = Report.objects.select_related("contract").filter(status="draft", number=1)
+    for report in drafts if contract is None else drafts.filter(contract=contract):
+        if (report.contract_id, report.month) in issued or not report.result["is_over"]:
+            continue
+        closes = min((one["closes_utc"] for one in report.result["deadlines"] if one["closes_utc"]), default=None)
+        at = None if closes is None else datetime.fromisoformat(closes)
+        result = report.result["assessment"].get("result") or {}
+        out.append(
+            Deadline(
+                report.contract.name,
+                report.month,
+                "not issued",
+                "unknown",
+                result.get("claim"),
+                result.get("currency", ""),
+                at,
+                _days(at, now),
+                ("the report is not issued yet",),
+                None,
+                report,
+            )
+        )
+    late = datetime(9999, 1, 1, tzinfo=UTC)
+    return sorted(out, key=lambda one: (one.days_left is None, one.closes_at or late, one.month))
+
+
+def _days(at: datetime | None, now: datetime) -> int | None:
+    return None if at is None else (at - now) // timedelta(days=1)

@@ -1,0 +1,61 @@
+"""Filters of the pages of contracts, reports and claims: figures of result.json as people read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+
+from claims import selectors, words
+
+register = template.Library()
+
+
+@register.filter
+def pct(share: Any, digits: int = 2) -> str:
+    """A share of result.json as a floored percentage, without its sign."""
+    return words.percent(share, digits)
+
+
+@register.filter
+def duration(seconds: Any) -> str:
+    """`3 h 12 min`."""
+    return words.span(seconds)
+
+
+@register.filter
+def cash(amount: Any, currency: str = "") -> str:
+    """`€ 4,318.00`."""
+    return words.money(None if amount is None else f"{amount:.2f}" if hasattr(amount, "as_tuple") else amount, currency)
+
+
+@register.filter
+def month(label: str) -> str:
+    """`October 2026`."""
+    return selectors.month_words(label)
+
+
+@register.filter
+def clock(utc: str) -> str:
+    """`10-04 02:11:07` of an ISO instant in UTC."""
+    return utc[5:10] + " " + utc[11:19]
+
+
+@register.filter
+def gpu_hours_lost(hundredths: str) -> str:
+    """Weight-seconds in hundredths as GPU-hours."""
+    hours = int(hundredths) / 100 / 3600
+    return f"{hours:,.1f}" if hours < 1000 else f"{hours:,.0f}"
+
+
+@register.filter
+def sentence(code: str) -> str:
+    """`hardware_failure` → `hardware failure`."""
+    return code.replace("_", " ")
+
+
+@register.filter
+def short_month(label: str) -> str:
+    """`Oct` of `2026-10`; with its year in January."""
+    words_of = selectors.month_words(label)
+    return words_of[:3] + (f" {label[:4]}" if label.endswith("-01") else "")
