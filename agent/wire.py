@@ -106,6 +106,16 @@ INTERVAL: Tuple[Field, ...] = (
     _f("xids", "array", "Xid events since the previous interval", of="XID", most=MAX_EVENTS, public=True),
     _f("events", "array", "kernel events with their own time", of="EVENT", most=MAX_EVENTS),
     _f("pci", "words", "bus id of NVIDIA functions: present, absent or dead", most=MAX_FUNCTIONS),
+    _f("pci_links", "array", "their links and errors, from sysfs", of="PCI_LINK", most=MAX_FUNCTIONS),
+)
+
+PCI_LINK: Tuple[Field, ...] = (
+    _f("pci_bus_id", "str", "canonical bus id of the function", required=True),
+    _f("speed", "uint", "speed of its link now", "MT/s per lane"),
+    _f("width", "uint", "lanes of its link now"),
+    _f("aer_fatal", "uint", "fatal PCIe errors (AER) since the previous sample", "count"),
+    _f("aer_nonfatal", "uint", "non-fatal PCIe errors since the previous sample", "count"),
+    _f("aer_correctable", "uint", "corrected PCIe errors since the previous sample", "count"),
 )
 
 CLOCK: Tuple[Field, ...] = (
@@ -213,6 +223,7 @@ TABLES: Dict[str, Tuple[Field, ...]] = {
     "SYNC": SYNC,
     "INTERVAL": INTERVAL,
     "CLOCK": CLOCK,
+    "PCI_LINK": PCI_LINK,
     "GPU": GPU,
     "ROW_REMAP": ROW_REMAP,
     "FABRIC": FABRIC,

@@ -57,7 +57,19 @@ def _type_of(field: wire.Field, structs: dict[str, Any]) -> Any:
 def _build_structs() -> dict[str, Any]:
     """A Struct per table of the wire, innermost first."""
     structs: dict[str, Any] = {}
-    for name in ("SYNC", "CLOCK", "ROW_REMAP", "FABRIC", "GPU", "PORT", "XID", "EVENT", "INTERVAL", "BATCH"):
+    for name in (
+        "SYNC",
+        "CLOCK",
+        "ROW_REMAP",
+        "FABRIC",
+        "GPU",
+        "PORT",
+        "XID",
+        "EVENT",
+        "PCI_LINK",
+        "INTERVAL",
+        "BATCH",
+    ):
         fields: list[Any] = []
         for field in wire.TABLES[name]:
             kind = _type_of(field, structs)
@@ -210,6 +222,8 @@ def _strings(batch: Any) -> set[str]:
             found.update(_strings_of["XID"](xid))
         for event in interval.events:
             found.update(_strings_of["EVENT"](event))
+        for link in interval.pci_links:
+            found.add(link.pci_bus_id)
     found.discard(None)
     return found
 

@@ -71,3 +71,51 @@ def test_a_driver_that_left_altogether_was_not_unbound(bus):
 
 def test_a_machine_without_pci_has_no_such_source(tmp_path):
     assert PciCollector(tmp_path).collect(INSTANT).status == ABSENT
+
+
+def links(reading):
+    return {link.pop("pci_bus_id"): link for link in reading.facts.get("pci_links", [])}
+
+
+def test_links_and_errors_are_read_without_the_driver(bus):
+    device = bus / "bus/pci/devices" / BUSES[0]
+    (device / "current_link_speed").write_text("32.0 GT/s PCIe\n")
+    (device / "current_link_width").write_text("16\n")
+    (device / "aer_dev_fatal").write_text("DLP 0\nTLP 0\nTOTAL_ERR_FATAL 0\n")
+    (device / "aer_dev_nonfatal").write_text("DLP 1\nTOTAL_ERR_NONFATAL 1\n")
+    (device / "aer_dev_correctable").write_text("RxErr 7\nBadTLP 2\nTOTAL_ERR_COR 9\n")
+    collector = PciCollector(bus)
+    assert links(collector.collect(INSTANT)) == {BUSES[0]: {"speed": 32_000, "width": 16}}  # no growth is known yet
+    (device / "current_link_speed").write_text("2.5 GT/s PCIe\n")
+    (device / "current_link_width").write_text("8\n")
+    (device / "aer_dev_correctable").write_text("RxErr 10\nBadTLP 2\nTOTAL_ERR_COR 12\n")
+    assert links(collector.collect(INSTANT)) == {
+        BUSES[0]: {"speed": 2500, "width": 8, "aer_fatal": 0, "aer_nonfatal": 0, "aer_correctable": 3}
+    }
+    (device / "aer_dev_correctable").write_text("TOTAL_ERR_COR 2\n")  # the device was removed and found anew
+    assert links(collector.collect(INSTANT))[BUSES[0]]["aer_correctable"] == 2
+
+
+@pytest.mark.parametrize(("speed", "width"), [("Unknown", "63"), ("Unknown speed", "0"), ("", ""), ("x GT/s", "-1")])
+def test_a_link_that_tells_nothing_is_left_out(bus, speed, width):
+    device = bus / "bus/pci/devices" / BUSES[0]
+    (device / "current_link_speed").write_text(speed + "\n")
+    (device / "current_link_width").write_text(width + "\n")
+    (device / "aer_dev_fatal").write_text("TOTAL_ERR_FATAL many\n")
+    assert "pci_links" not in PciCollector(bus).collect(INSTANT).facts
+
+
+def test_a_dead_function_has_no_link(bus):
+    device = bus / "bus/pci/devices" / BUSES[0]
+    (device / "current_link_speed").write_text("16.0 GT/s PCIe\n")
+    (device / "config").write_bytes(b"\xff" * 64)
+    assert "pci_links" not in PciCollector(bus).collect(INSTANT).facts
+
+
+def test_links_keep_to_the_contract(bus):
+    from agent import wire
+    from agent.collect.base import build_interval
+
+    (bus / "bus/pci/devices" / BUSES[0] / "current_link_width").write_text("16\n")
+    interval = build_interval(INSTANT, [PciCollector(bus).collect(INSTANT)])
+    assert wire.ordered(interval, "INTERVAL")["pci_links"] == [{"pci_bus_id": BUSES[0], "width": 16}]

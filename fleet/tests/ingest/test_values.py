@@ -47,6 +47,7 @@ def read(raw: bytes, table: str, key: str) -> Any:
         "PORT": ["intervals", "ib_ports"],
         "XID": ["intervals", "xids"],
         "EVENT": ["intervals", "events"],
+        "PCI_LINK": ["intervals", "pci_links"],
     }[table]
     for step in [*steps, key]:
         found = found[0] if isinstance(found, tuple) else found

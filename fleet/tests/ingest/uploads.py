@@ -122,6 +122,8 @@ def holding(table: str, **keys: Any) -> dict[str, Any]:
         return holding("INTERVAL", ib_ports=[{"device": "mlx5_0", "port": 1, **keys}])
     if table == "XID":
         return holding("INTERVAL", xids=[{"code": 79, **keys}])
+    if table == "PCI_LINK":
+        return holding("INTERVAL", pci_links=[{"pci_bus_id": "0000:3b:00.0", **keys}])
     return holding("INTERVAL", events=[{"kind": "xid", **keys}])
 
 
