@@ -100,6 +100,10 @@ class IncidentView(OrgView):
             raise NotFound(NONE_SUCH)
         return found
 
+    def handle_exception(self, exc: Exception) -> Response:
+        """A re-fold that removes an incident while somebody writes to it is a 404."""
+        return super().handle_exception(NotFound(NONE_SUCH) if isinstance(exc, Incident.DoesNotExist) else exc)
+
     def answer(self, pk: int, status: int = 200) -> Response:
         """It in full."""
         one, rules = self.incident(pk), load_rules()

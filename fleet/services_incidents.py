@@ -1,6 +1,7 @@
 """The human layer of an incident: acknowledge, note, ticket and its times, exclude or dispute. Never a fact.
 
-Each use case is one transaction with its audit entry. The derived columns of an incident are never written here.
+Each use case is one transaction with its audit entry. The derived columns of an incident are never written here. The
+fold rewrites incidents whole while it holds their node, so each use case takes hold of the node first.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from fleet.models import Incident, IncidentNote
+from fleet.models import Incident, IncidentNote, NodeLive
 from orgs.models import Org
 from orgs.services import record
 
@@ -39,8 +40,12 @@ class IncidentInvalid(ValueError):
 
 
 def acknowledge_incident(pk: int, actor: Actor) -> bool:
-    """Mark an incident as seen by somebody. False if somebody did before: the first one stays."""
+    """Mark an incident as seen by somebody. False if somebody did before: the first one stays.
+
+    Raises Incident.DoesNotExist, as all of these, when a re-fold removed it meanwhile.
+    """
     with transaction.atomic():
+        _hold(pk)
         done = Incident.objects.filter(pk=pk, acknowledged_at=None).update(
             acknowledged_at=timezone.now(), acknowledged_by=actor.name[:254]
         )
@@ -55,6 +60,7 @@ def add_note(pk: int, text: str, actor: Actor) -> IncidentNote:
     if not text or len(text) > MAX_NOTE_CHARS or "\x00" in text:
         raise IncidentInvalid("text", f"1 to {MAX_NOTE_CHARS} characters, without NUL.")
     with transaction.atomic():
+        _hold(pk)
         note = IncidentNote.objects.create(incident_id=pk, author=actor.name[:254], text=text)
         _record("incident.noted", pk, actor, after={"note": note.pk})
     return note
@@ -68,7 +74,7 @@ def set_ticket(pk: int, changes: dict[str, Any], actor: Actor) -> bool:
     for name, value in changes.items():
         _check(name, value)
     with transaction.atomic():
-        incident = Incident.objects.select_for_update().get(pk=pk)
+        incident = _hold(pk)
         before = {name: getattr(incident, name) for name in changes}
         changed = {name: value for name, value in changes.items() if before[name] != value}
         if not changed:
@@ -77,6 +83,13 @@ def set_ticket(pk: int, changes: dict[str, Any], actor: Actor) -> bool:
         old = {name: _plain(before[name]) for name in changed}
         _record("incident.ticket_set", pk, actor, before=old, after={n: _plain(v) for n, v in changed.items()})
     return True
+
+
+def _hold(pk: int) -> Incident:
+    """The incident, with its node held until the transaction ends: no worker folds it meanwhile."""
+    node_id = Incident.objects.values_list("node_id", flat=True).get(pk=pk)
+    list(NodeLive.objects.select_for_update().filter(pk=node_id))
+    return Incident.objects.get(pk=pk)
 
 
 def _check(name: str, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from io import StringIO
@@ -11,7 +12,6 @@ from urllib.parse import urlencode
 
 import pytest
 from django.core.management import call_command
-from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -26,9 +26,11 @@ GPU = "/v1/gpus/{node_id}/{index}"
 
 @cache
 def document() -> dict[str, Any]:
-    """The OpenAPI document."""
-    schema: dict[str, Any] = Client(HTTP_HOST="localhost").get("/v1/openapi.json").json()
-    return schema
+    """The OpenAPI document, valid and made without a warning."""
+    out = StringIO()
+    call_command("spectacular", "--validate", "--fail-on-warn", "--format", "openapi-json", stdout=out)
+    made: dict[str, Any] = json.loads(out.getvalue())
+    return made
 
 
 def validator(schema: Any) -> Draft202012Validator:
@@ -62,9 +64,7 @@ def check(response: Any, path: str, method: str = "get") -> None:
 
 
 def test_the_document_is_valid_and_without_a_warning() -> None:
-    out = StringIO()
-    call_command("spectacular", "--validate", "--fail-on-warn", stdout=out)
-    assert "openapi: 3.1.0" in out.getvalue()
+    assert document()["openapi"] == "3.1.0"
 
 
 def test_every_answer_is_as_described(read: Any, north_id: int, incident_id: int) -> None:
