@@ -29,11 +29,14 @@ CAME_BY_LINK = "came_by_link"  # in the session: this person may set a password 
 def home(request: HttpRequest) -> HttpResponse:
     """`/`: the only or last org of this person, a choice of orgs, or the way in."""
     orgs = list_orgs(request.user)
+    is_staff = getattr(request.user, "is_staff", False)
     last = request.session.get("last_org")
-    if len(orgs) == 1:
+    if len(orgs) == 1 and not is_staff:
         return redirect("fleet", org_slug=orgs[0].slug)
     if any(org.slug == last for org in orgs):
         return redirect("fleet", org_slug=last)
+    if is_staff and not request.user.memberships.exists():  # type: ignore[union-attr]
+        return redirect("provider")
     if not orgs and not request.user.is_authenticated:
         return redirect("login")
     return render(request, "orgs/choose.html", {"orgs": orgs})

@@ -17,7 +17,7 @@ class NewOrgForm(forms.Form):
         max_length=40,
         label="Short name",
         help_text="In every address of the org: lower-case letters, digits and hyphens, such as acme-ai.",
-        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "pattern": "[a-z0-9-]+"}),
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "pattern": r"[a-z0-9\-]+"}),
     )
     email = forms.EmailField(
         label="E-mail address of its first owner", widget=forms.EmailInput(attrs={"autocomplete": "off"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,8 @@ from django.utils.safestring import SafeString
 register = template.Library()
 SHOWN = {"full": "%-d %b %H:%M UTC", "day": "%-d %b %Y", "hm": "%H:%M UTC", "clock": "%H:%M:%S UTC"}
 MOST_CHARS = 300
+EMPTY: tuple[Any, ...] = (None, "", [], {})
+INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):[\d.]+\+00:00")
 
 
 @register.simple_tag
@@ -36,9 +39,10 @@ def words(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, dict):
-        text = ", ".join(f"{key.replace('_', ' ')}: {words(item) or 'none'}" for key, item in value.items())
+        text = ", ".join(f"{key.replace('_', ' ')}: {words(item)}" for key, item in value.items() if item not in EMPTY)
     elif isinstance(value, list):
         text = ", ".join(words(item) for item in value) or "none"
     else:
         text = value if isinstance(value, str) else json.dumps(value)
+        text = INSTANT.sub(r"\1 \2 UTC", text)
     return text if len(text) <= MOST_CHARS else text[:MOST_CHARS] + "…"

@@ -1,0 +1,328 @@
+"""Who gets what: every route of an org, of the API and of the console × everybody, in one table.
+
+Two orgs hold rows with the same primary keys and different names. Each route has a caller for whom it answers 200 with
+the name of their org in the body, or stands in the list of those that have no name to show; and no answer to anybody
+may hold the name of an org that is not theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+from django.test import Client
+from django_tenants.utils import tenant_context
+
+from goodput_site.tests.routes import path_of, routes
+from goodput_site.tests.test_outsiders import entry
+
+pytestmark = pytest.mark.django_db
+PLANTED = 7_000_007  # the primary key of every planted row, in both orgs
+MINE, THEIRS = "sentinel-of-alpha", "sentinel-of-beta"
+O = "o/<slug:org_slug>/"  # noqa: E741
+SETTINGS = f"{O}settings/"
+PEOPLE = ("viewer", "finance", "admin", "owner", "provider")
+KEYS = ("ingest", "read", "admin_read")
+STRANGERS = ("nobody", "outsider", "others_key")
+
+Row = dict[str, set[int]]
+
+
+def of_an_org(*statuses: int, **apart: set[int]) -> Row:
+    """A page of an org: its people get `statuses`, nobody and keys the login, an outsider 404."""
+    row = {who: set(statuses) for who in PEOPLE}
+    return {"nobody": {302}, "outsider": {404}, **dict.fromkeys((*KEYS, "others_key"), {302}), **row, **apart}
+
+
+CONSOLE: Row = {
+    **of_an_org(404),
+    "provider": {200, 404, 405},
+}
+API: Row = {
+    "nobody": {401},
+    **dict.fromkeys(("outsider", "others_key", "viewer", "finance", "admin", "owner"), {200, 404, 405, 422}),
+    "provider": {200, 400, 404, 405, 422},  # has several orgs and must say which
+    "ingest": {403, 404, 405},
+    "read": {200, 404, 405, 422},
+    "admin_read": {200, 404, 405, 422},
+}
+ANYBODY: Row = dict.fromkeys((*STRANGERS, *PEOPLE, *KEYS), {200})
+WRITE: Row = {
+    **dict.fromkeys((*STRANGERS, *PEOPLE, *KEYS), {400, 401, 403, 404, 405}),
+}
+TABLE: dict[str, Row] = {
+    f"{O}*": of_an_org(200, 404, 405),
+    f"{O}": of_an_org(200),
+    SETTINGS: of_an_org(302),
+    f"{SETTINGS}members/": of_an_org(200),
+    f"{SETTINGS}members/*": of_an_org(405),
+    f"{SETTINGS}invitations/*": of_an_org(405),
+    f"{SETTINGS}keys/": of_an_org(200),
+    f"{SETTINGS}keys/*": of_an_org(405),
+    f"{SETTINGS}audit*": of_an_org(200, viewer={403}),
+    "provider/*": CONSOLE,
+    "v1/*": API,
+    "v1/openapi.json": ANYBODY,
+    "v1/docs": ANYBODY,
+    "v1/incidents/<int:incident_id>/*": WRITE,
+    "metrics": API,
+}
+# One caller for whom the route answers 200 with the name of their org in it.
+SHOWS = {
+    f"{O}": "viewer",
+    f"{O}fleet.csv": "viewer",
+    f"{O}fleet.json": "finance",
+    f"{O}nodes/<int:node_id>/": "viewer",
+    f"{O}incidents/": "viewer",
+    f"{O}incidents.csv": "viewer",
+    f"{O}incidents.json": "owner",
+    f"{O}incidents/<int:incident_id>/": "viewer",
+    f"{SETTINGS}members/": "viewer",
+    f"{SETTINGS}keys/": "viewer",
+    f"{SETTINGS}audit/": "finance",
+    f"{SETTINGS}audit.csv": "admin",
+    "provider/": "provider",
+    "provider/orgs.csv": "provider",
+    "provider/orgs.json": "provider",
+    "provider/orgs/<int:org_id>/": "provider",
+    "provider/audit/": "provider",
+    "provider/audit.csv": "provider",
+    "v1/fleet": "read",
+    "v1/clusters": "read",
+    "v1/nodes": "read",
+    "v1/nodes.csv": "admin_read",
+    "v1/nodes.json": "viewer",
+    "v1/nodes/<int:node_id>": "read",
+    "v1/incidents": "read",
+    "v1/incidents.csv": "read",
+    "v1/incidents.json": "read",
+    "v1/incidents/<int:incident_id>": "read",
+}
+# Routes without a name of an org to show: forms that are only sent, redirects, and what other tests show in full.
+NOTHING = (
+    SETTINGS,
+    f"{SETTINGS}members/*/",
+    f"{SETTINGS}invitations/*",
+    f"{SETTINGS}keys/*/",
+    f"{O}nodes/<int:node_id>/?*",  # of a node with samples: fleet/tests
+    f"{O}incidents/<int:incident_id>/?*",
+    f"{O}manifest.webmanifest",
+    f"{O}clusters/*",
+    f"{O}sla/*",  # contracts, reports, claims and alerts plant their own rows: claims/tests
+    f"{O}reports/*",
+    f"{O}claims/*",
+    f"{O}alerts/*",
+    f"{SETTINGS}alerts/*",
+    "provider/orgs/new/",
+    "provider/orgs/<int:org_id>/?*",
+    "provider/view/end/",
+    "provider/exports/*",  # fleet/summary/tests
+    "provider/jobs/",
+    "provider/catalog/*",
+    "provider/rules/*",
+    "v1/gpus*",
+    "v1/events*",
+    "v1/availability*",
+    "v1/batches*",
+    "v1/rules*",
+    "v1/incidents/<int:incident_id>/?*",
+    "v1/openapi.json",
+    "v1/docs",
+    "v1/claims*",
+    "v1/reports*",
+    "v1/sla*",
+    "v1/contracts*",
+    "metrics",
+)
+
+
+def ours() -> list[str]:
+    """The routes that could show something of an org."""
+    return [route for route in routes() if route.startswith((O, "provider/", "v1/")) or route == "metrics"]
+
+
+def plant(org: Any, name: str) -> None:
+    """Rows of one primary key and one name in an org."""
+    from django.utils import timezone
+
+    from fleet.models import Cluster, Incident, Node, NodeLive
+
+    with tenant_context(org):
+        cluster = Cluster.objects.create(pk=PLANTED, name=name)
+        node = Node.objects.create(pk=PLANTED, cluster=cluster, identity=f"name:{name}", name=name)
+        gpu = {"subject": "g0", "kind": "gpu", "device": f"GPU-{name}", "state": "observed", "nominal": 100}
+        NodeLive.objects.create(node=node, summary={"subjects": [gpu]}, last_sample_at=timezone.now())
+        slot = int(timezone.now().timestamp()) // 15
+        Incident.objects.create(
+            pk=PLANTED,
+            node=node,
+            cluster=cluster,
+            scope="node",
+            code="NODE_LOST",
+            party="infrastructure",
+            weight=0,
+            first_slot=slot - 40,
+            end_slot=slot,
+            is_open=True,
+            lost_gpu_seconds=600,
+            parts=[],
+        )
+
+
+@pytest.fixture
+def callers(
+    alpha: Any, beta: Any, ada: Any, bo: Any, pat: Any, client_of: Any, key_of: Any, lan: Any
+) -> dict[str, Client]:
+    """Everybody, by name, with both orgs planted."""
+    from orgs.models import Org
+    from orgs.services import create_user, issue_key, set_role
+
+    for org, name in ((alpha, MINE), (beta, THEIRS)):
+        plant(org, name)
+        issue_key(org, name, ["read"], actor=f"{name}@x.example")
+        create_user(f"{name}@x.example", actor="test")
+        set_role(create_user(f"{name}@x.example", actor="test"), org, "viewer", actor="test")
+        Org.objects.filter(pk=org.pk).update(name=name)
+
+    def member(role: str) -> Client:
+        user = create_user(f"{role}@alpha.example", actor="test")
+        set_role(user, alpha, role, actor="test")
+        client: Client = client_of(user)
+        return client
+
+    def keyed(org: Any, *scopes: str) -> Client:
+        return Client(HTTP_HOST="localhost", HTTP_AUTHORIZATION=f"Bearer {key_of(org, *scopes)}")
+
+    everybody = {
+        "nobody": client_of(None),
+        "outsider": client_of(bo),
+        "others_key": keyed(beta, "ingest", "admin-read"),
+        **{role: member(role) for role in ("viewer", "finance", "admin")},
+        "owner": client_of(ada),
+        "provider": client_of(pat),
+        "ingest": keyed(alpha, "ingest"),
+        "read": keyed(alpha, "read"),
+        "admin_read": keyed(alpha, "admin-read"),
+    }
+    for client in everybody.values():
+        client.raise_request_exception = False  # a 500 is an answer that no row allows
+    return everybody
+
+
+def body_of(response: Any) -> str:
+    """What came, also when it streams."""
+    content = b"".join(response.streaming_content) if response.streaming else response.content
+    return str(content.decode(errors="replace"))
+
+
+def path_for(route: str, org: Any) -> str:
+    """The route's path with the org's values and the planted primary keys."""
+    number = str(PLANTED)
+    ids = ("cluster_id", "node_id", "incident_id", "membership_id", "invitation_id", "key_id", "contract_id")
+    return path_of(route, org_slug=org.slug, org_id=str(org.pk), **dict.fromkeys(ids, number))
+
+
+def wrong_answers(callers: dict[str, Client], org: Any, expected: Callable[[str, str], set[int]]) -> list[str]:
+    """What is not as the table says: a status, or the name of an org that is not the caller's."""
+    wrong = []
+    for route in ours():
+        for who, client in callers.items():
+            response = client.get(path_for(route, org))
+            if response.status_code not in expected(route, who):
+                wrong.append(f"{who} gets {response.status_code} from /{route}")
+            text = body_of(response)
+            forbidden = {"outsider": [MINE], "others_key": [MINE], "nobody": [MINE, THEIRS], "provider": []}
+            for name in forbidden.get(who, [THEIRS]):
+                if name in text:
+                    wrong.append(f"{who} reads {name} in /{route}")
+    return wrong
+
+
+def missing_names(callers: dict[str, Client], org: Any) -> list[str]:
+    """Routes that do not answer their caller with 200 and the org's name."""
+    wrong = []
+    for route, who in SHOWS.items():
+        response = callers[who].get(path_for(route, org))
+        if response.status_code != 200 or MINE not in body_of(response):
+            wrong.append(f"{who} gets {response.status_code} without {MINE} from /{route}")
+    return wrong
+
+
+def test_isolation_every_route_has_a_row_and_something_to_show() -> None:
+    for route in ours():
+        row = entry(TABLE, route)
+        assert set(row) == {*STRANGERS, *PEOPLE, *KEYS}, route
+        is_known = route in SHOWS or any(fnmatchcase(route, pattern) for pattern in NOTHING)
+        assert is_known, f"/{route} shows no name of an org to anybody: give it a caller in SHOWS"
+    assert set(SHOWS) <= set(ours())
+
+
+def test_isolation_everybody_gets_what_the_table_says(callers: dict[str, Client], alpha: Any) -> None:
+    assert wrong_answers(callers, alpha, lambda route, who: entry(TABLE, route)[who]) == []
+
+
+def test_isolation_each_route_shows_its_own_org(callers: dict[str, Client], alpha: Any) -> None:
+    assert missing_names(callers, alpha) == []
+
+
+def test_isolation_a_suspended_org_is_shut_for_everybody(callers: dict[str, Client], alpha: Any) -> None:
+    from orgs.services import set_org_status
+
+    set_org_status(alpha, "suspended", actor="test")
+
+    def shut(route: str, who: str) -> set[int]:
+        row = entry(TABLE, route)[who]
+        if route.startswith(O):
+            return {302} if who in ("nobody", *KEYS, "others_key") else {404}
+        if route.startswith("provider/") or row == {200}:
+            return row
+        if who in KEYS:
+            return {403}
+        return row | {400, 401, 403, 404}
+
+    few = ("nobody", "outsider", "owner", "provider", "read", "ingest")
+    assert wrong_answers({who: callers[who] for who in few}, alpha, shut) == []
+
+
+def test_isolation_a_viewer_changes_nothing(callers: dict[str, Client], alpha: Any) -> None:
+    """Neither does provider staff that view as a customer."""
+    provider = callers["provider"]
+    assert provider.post(f"/provider/orgs/{alpha.pk}/view/").status_code == 302
+    wrong = []
+    for route in (route for route in routes() if route.startswith(O)):
+        for who in ("viewer", "provider"):
+            status = callers[who].post(path_for(route, alpha)).status_code
+            if status not in (403, 404, 405):
+                wrong.append(f"{who} posts to /{route}: {status}")
+    assert wrong == []
+
+
+# The table itself is tested: what it guards is taken away, and it must notice.
+
+
+def test_isolation_a_missing_membership_check_is_noticed(
+    callers: dict[str, Client], alpha: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orgs import middleware
+    from orgs.access import Access
+
+    monkeypatch.setattr(middleware, "get_access", lambda user, slug: Access(alpha, "viewer"))
+    only = {"outsider": callers["outsider"]}
+    found = wrong_answers(only, alpha, lambda route, who: entry(TABLE, route)[who])
+    assert f"outsider gets 200 from /{O}fleet.json" in found
+    assert f"outsider reads {MINE} in /{O}fleet.json" in found
+
+
+def test_isolation_a_wrong_schema_is_noticed(
+    callers: dict[str, Client], alpha: Any, beta: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from django.db import connection
+
+    real = connection.set_tenant
+    monkeypatch.setattr(connection, "set_tenant", lambda org, *more: real(beta if org == alpha else org, *more))
+    only = {"viewer": callers["viewer"]}
+    found = wrong_answers(only, alpha, lambda route, who: entry(TABLE, route)[who])
+    assert f"viewer reads {THEIRS} in /{O}fleet.json" in found
+    assert any("fleet.json" in one for one in missing_names(callers, alpha))
