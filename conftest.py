@@ -58,7 +58,7 @@ def _clean_process(request: pytest.FixtureRequest) -> Iterator[None]:
     request.getfixturevalue("transactional_db" if flushes else "db")
     keys.cache.clear()
     connection.set_schema_to_public()  # type: ignore[attr-defined]
-    if flushes:
+    if flushes or Org.objects.filter(slug__in=ORGS).count() < len(rows):  # this test truncates, or one before it did
         Org.objects.bulk_create([Org(**row) for row in rows], ignore_conflicts=True)
         _empty_schemas([row["schema_name"] for row in rows])
     yield
