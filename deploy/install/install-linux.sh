@@ -405,6 +405,8 @@ done_with() {
 
 # The server without containers
 
+unit_is_here() { [ -e "$units/goodput.service" ] && runs_systemd; }
+
 install_embedded() {
     get_manifest "$server/VERSION" "$server/release.pub"
     get_file "goodput-$release-source.tar.gz"
@@ -414,12 +416,20 @@ install_embedded() {
         rm -rf "$server/goodput-$release.new"
         mkdir -p "$server/goodput-$release.new"
         tar -xzf "$work/goodput-$release-source.tar.gz" -C "$server/goodput-$release.new" --strip-components 1
+        if [ -z "$root" ] && [ -x "$server/current/goodput" ] && ! unit_is_here; then
+            say "  run $server/current/goodput down"
+            GOODPUT_VAR=$server/var "$server/current/goodput" down >/dev/null 2>&1 || true
+        fi
+        if [ -d "$server/goodput-$release/.venv" ]; then # the same release again: its packages stay
+            mv "$server/goodput-$release/.venv" "$server/goodput-$release.new/.venv"
+        fi
         rm -rf "$server/goodput-$release"
         mv "$server/goodput-$release.new" "$server/goodput-$release"
         ln -sfn "goodput-$release" "$server/current"
         mkdir -p "$server/var"
         chmod 711 "$server/var" # the database's account passes through
     fi
+    offer_further "$server/var/releases"
     remember_key "$server/release.pub"
     printf '%s\n' "$release" > "$work/VERSION"
     put "$work/VERSION" "$server/VERSION" 644
@@ -447,12 +457,26 @@ install_embedded() {
     if [ -z "$root" ]; then
         say "  run $server/current/goodput up --detach"
         if [ "$dry" = no ]; then
-            GOODPUT_VAR=$server/var "$server/current/goodput" down >/dev/null 2>&1 || true
             GOODPUT_VAR=$server/var "$server/current/goodput" up --detach --port "${GOODPUT_PORT:-8080}"
         fi
     fi
     done_with "The server $release"
     say "Open http://localhost:${GOODPUT_PORT:-8080}/"
+}
+
+offer_further() { # what was checked here is offered by the new server, so that its nodes install from it
+    local name
+    make_dir "$1" 755
+    for name in "goodput-$release-linux-amd64.tar.gz" "docker-compose.release-$release.yml" \
+        "docker-compose.gpu-$release.yml" "goodput-$release.cdx.json" "goodput-monitor-$release.tgz"; do
+        if has_file "$name"; then get_file "$name"; fi
+    done
+    for name in "$work"/goodput-*"$release"*.* "$work"/docker-compose.*.yml; do
+        if [ -f "$name" ]; then put "$name" "$1/${name##*/}" 644; fi
+    done
+    put "$work/sums" "$1/SHA256SUMS-$release" 644
+    put "$work/manifest.json" "$1/manifest-$release.json" 644
+    put "$work/manifest.json" "$1/manifest.json" 644
 }
 
 # The Docker stack

@@ -1,4 +1,4 @@
-"""The release folder, GOODPUT_VAR/releases: what `manage release` wrote there, read for pages and downloads."""
+"""The release folder: what `manage release` wrote there, read for pages and downloads."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 
 
 def folder() -> Path:
-    """Where releases lie."""
-    return Path(settings.GOODPUT_VAR) / "releases"
+    """Where releases lie: GOODPUT_VAR/releases, else the one that a container image was built with."""
+    own = Path(settings.GOODPUT_VAR) / "releases"
+    built_in = Path(settings.BASE_DIR) / "image-release"
+    return built_in if not (own / "manifest.json").exists() and built_in.is_dir() else own
 
 
 def manifest() -> dict[str, Any] | None:
