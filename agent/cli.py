@@ -60,7 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     resend = command("resend", _resend, "Queue delivered batches once more, for a server restored from a backup.")
     resend.add_argument("--hours", type=int, default=48, help="how far back, at most 48 (default)")
     replay = command("replay", _replay, "Feed a recording to the real readers and print what they make of it.")
-    record = command("record", _record, "Record this machine's kernel log or InfiniBand files for `replay`.")
+    record = command("record", _record, "Record this machine's kernel log, InfiniBand files or NVML for `replay`.")
+    record.add_argument("--samples", type=int, default=2, help="how many samples of nvml or ib (default 2)")
+    record.add_argument("--every", type=float, default=15.0, help="seconds between them (default 15)")
     for sub in (replay, record):
         sub.add_argument("--kind", required=True, choices=("kmsg", "nvml", "ib"), help="what the recording holds")
     replay.add_argument("file", nargs="?", default="-", metavar="FILE", help="the recording; - or none: standard input")
@@ -191,15 +193,29 @@ def _text_of(name: str) -> str:
 
 def _record(arguments: argparse.Namespace, settings: config.Settings) -> int:
     from agent.collect.kmsg_read import SourceAbsent, SourceRefused
-    from agent.replay import record_ib, record_kmsg
+    from agent.record import record_ib, record_kmsg, record_nvml
 
+    if not 0 < arguments.samples <= 1000 or not 0 <= arguments.every <= 3600:
+        raise UsageError("--samples must be 1 to 1000 and --every 0 to 3600 seconds")
     if arguments.kind == "nvml":
-        raise UsageError("recording NVML is not offered; `once --dry-run` shows what was read")
+        from agent.collect.nvml import Child
+
+        child = Child()
+        lines = record_nvml(lambda: child.ask(settings.nvml_timeout), arguments.samples, arguments.every)
+    elif arguments.kind == "ib":
+        lines = record_ib(settings.sysfs, arguments.samples, arguments.every)
+    else:
+        lines = record_kmsg(settings.kmsg)
     try:
-        for line in record_ib(settings.sysfs) if arguments.kind == "ib" else record_kmsg(settings.kmsg):
-            print(line)
+        for line in lines:
+            print(line, flush=True)
     except (SourceAbsent, SourceRefused) as error:
         raise AgentError(str(error)) from None
+    except OSError as error:
+        raise AgentError(f"recording ended: {type(error).__name__}") from None
+    finally:
+        if arguments.kind == "nvml":
+            child.end()
     return 0
 
 

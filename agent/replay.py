@@ -14,12 +14,12 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator
 
 from agent.clock import Instant, hash_boot_id
 from agent.collect.ib import IbCollector
 from agent.collect.kmsg import KmsgCollector
-from agent.collect.kmsg_read import Device, SourceAbsent, open_source
+from agent.collect.kmsg_read import Device, SourceAbsent
 from agent.errors import UsageError
 
 KINDS = ("kmsg", "nvml", "ib")
@@ -187,7 +187,7 @@ def build_tree(root: Path, lines: list[str]) -> None:
 
 def _split(line: str) -> tuple[str, bool, str]:
     """(path, whether this is a content line, content): split at the first colon behind the file's name."""
-    match = re.match(r"(/sys/(?:[^:/]+|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|/)+):(.*)", line)
+    match = re.match(r"(/sys/(?:[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|[^:/]+|/)+):(.*)", line)
     return (match.group(1), True, match.group(2)) if match else ("", False, "")
 
 
@@ -214,48 +214,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     elif path.exists() or path.is_symlink():
         path.unlink()
-
-
-def record_ib(sysfs: Path, most: int = 20_000) -> Iterator[str]:
-    """This machine's InfiniBand files as `path:content` lines, without GUIDs."""
-    base = sysfs / "class/infiniband"
-    hidden: Optional[re.Pattern[str]] = re.compile(r"guid|gids|node_desc|sys_image")
-    count = 0
-    for device in sorted(base.glob("*")) if base.exists() else []:
-        for file in sorted([*device.glob("ports/*/*"), *device.glob("ports/*/counters/*")]):
-            if not file.is_file() or (hidden and hidden.search(str(file))):
-                continue
-            try:
-                content = file.read_text(errors="replace").strip()
-            except OSError as error:
-                yield f"/sys/{file.relative_to(sysfs)}!{errno.errorcode.get(error.errno or 0, 'EIO')}"
-                continue
-            yield f"/sys/{file.relative_to(sysfs)}:{content.splitlines()[0] if content else ''}"
-            count += 1
-            if count >= most:
-                return
-
-
-def record_kmsg(path: Path, most: int = 20_000) -> Iterator[str]:
-    """The lines of the kernel log that are evidence, with process ids and names blanked."""
-    source = open_source(path)
-    try:
-        for _ in range(most):
-            item = source.read()
-            if item is None:
-                return
-            text = str(item).split("\n", 1)[0]
-            if ";NVRM: " in text or "SXid" in text or "nvidia" in text:
-                yield blank_process(text)
-    finally:
-        source.close()
-
-
-def blank_process(line: str) -> str:
-    """A driver's line without the process that it names (all up to the driver's own words is dropped)."""
-    line = re.sub(r"pid='?[^',]*'?", "pid='<unknown>'", line)
-    line = re.sub(r"name=.*?, (?=[A-Z])", "name=<unknown>, ", line)
-    return re.sub(r"(Serial Number: )\S+", r"\1<hidden>", re.sub(r"GPU-[0-9a-f-]{36}", "GPU-<hidden>", line))
 
 
 def to_json_lines(lines: Iterator[Line]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any, Optional
 from agent.wire import MAX_COUNTERS, MAX_PORTS, canonical_bus_id
 
 _PORT_FILES = ("state", "phys_state", "rate", "link_layer")
-_HW_COUNTERS = (
+HW_COUNTERS = (
     "rnr_nak_retry_err",
     "local_ack_timeout_err",
     "roce_slow_restart",
@@ -22,7 +22,7 @@ _HW_COUNTERS = (
     "packet_seq_err",
     "implied_nak_seq_err",
 )
-_NETDEV_COUNTERS = ("carrier_changes", "carrier_down_count")
+NETDEV_COUNTERS = ("carrier_changes", "carrier_down_count")
 _READ_MOST = 4096
 _PCI_FUNCTION = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
@@ -85,7 +85,7 @@ class Tree:
             text = self._text(path / "counters" / name)
             if text is not None:
                 counters[name] = text
-        for name in _HW_COUNTERS:
+        for name in HW_COUNTERS:
             text = self._text(path / "hw_counters" / name)
             if text is not None and len(counters) < MAX_COUNTERS:
                 counters[name] = text
@@ -97,7 +97,7 @@ class Tree:
         found: dict[str, str] = {}
         if len(names) != 1:
             return found
-        for counter in _NETDEV_COUNTERS:
+        for counter in NETDEV_COUNTERS:
             text = self._text(self._sysfs / "class/net" / names[0] / counter)
             if text is not None:
                 found[counter] = text

@@ -10,7 +10,7 @@ import select
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, Protocol
 
 from agent.clock import Instant
 from agent.collect.base import ABSENT, BLIND, ERROR, LOST, OK, TIMEOUT, Memory, Reading
@@ -50,6 +50,23 @@ def child_environment() -> dict[str, str]:
         paths = (root, binding, environment.get("PYTHONPATH"))
         environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return environment
+
+
+class Answering(Protocol):
+    """What the collector asks: the child process, or a recording of it."""
+
+    @property
+    def stuck_s(self) -> float:
+        """Seconds since which a request is open."""
+        ...
+
+    def ask(self, deadline_s: float) -> Optional[dict[str, Any]]:
+        """NVML's raw answers, None if they did not come in time. Raises OSError when the other side has died."""
+        ...
+
+    def end(self) -> bool:
+        """Ends it; False if that cannot be done yet."""
+        ...
 
 
 class Child:
@@ -134,13 +151,13 @@ class NvmlCollector:
         timeout_s: float,
         hash_id: Hash,
         pci: Callable[[], Mapping[str, str]] = dict,
-        start: Callable[[], Child] = Child,
+        start: Callable[[], Answering] = Child,
     ) -> None:
         self._timeout_s = timeout_s
         self._hash = hash_id
         self._pci = pci
         self._start = start
-        self._child: Optional[Child] = None
+        self._child: Optional[Answering] = None
         self._deltas = Deltas()
         self._seen: dict[str, str] = {}  # bus id -> uuid, of GPUs that NVML once listed
         self._released_until = 0.0

@@ -98,7 +98,7 @@ def test_replay_is_a_command(tmp_path, capsys):
 
 
 def test_a_recorded_line_names_no_process():
-    from agent.replay import blank_process
+    from agent.record import blank_process
 
     line = "4,1,1,c;NVRM: Xid (PCI:0000:3b:00): 31, pid=4242, name=secret, x, Ch 00000008, intr 0"
     assert (
