@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import re
@@ -63,9 +64,10 @@ def _write(path: Path, data: bytes) -> None:
 
 def _date() -> str:
     """The date of the last commit; today where there is no repository."""
-    asked = subprocess.run(
-        ["git", "log", "-1", "--format=%cs"], capture_output=True, text=True, cwd=building.ROOT, check=False
-    )
-    if asked.returncode == 0 and asked.stdout.strip():
-        return asked.stdout.strip()
+    with contextlib.suppress(OSError):  # no git here
+        asked = subprocess.run(
+            ["git", "log", "-1", "--format=%cs"], capture_output=True, text=True, cwd=building.ROOT, check=False
+        )
+        if asked.returncode == 0 and asked.stdout.strip():
+            return asked.stdout.strip()
     return datetime.datetime.now(datetime.UTC).date().isoformat()

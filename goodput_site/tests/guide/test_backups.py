@@ -1,0 +1,114 @@
+"""Backup and restore with a real database each: what comes back is what went in, row by row."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+import tarfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+from psycopg import sql
+
+from goodput_site import backups
+
+
+def contents(url: str) -> dict[str, tuple[int, str]]:
+    """Per table of every schema: how many rows, and a hash of them all."""
+    found = {}
+    with psycopg.connect(url) as connection:
+        tables = connection.execute(
+            "select schemaname, tablename from pg_tables"
+            " where schemaname !~ '^pg_' and schemaname <> 'information_schema' order by 1, 2"
+        ).fetchall()
+        for schema, table in tables:
+            rows = connection.execute(
+                sql.SQL("select t::text from {} t order by 1").format(sql.Identifier(schema, table))
+            ).fetchall()
+            found[f"{schema}.{table}"] = (len(rows), hashlib.sha256(repr(rows).encode()).hexdigest())
+    return found
+
+
+@pytest.fixture
+def empty(database_url: str) -> Iterator[str]:
+    """The URL of a new database."""
+    name = f"restored_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        yield f"{database_url.rpartition('/')[0]}/{name}"
+        connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def filled(database_url: str, alpha: Any, key_of: Any, settings: Any, lan: Any) -> str:
+    """A database in which alpha has a batch; the commands are pointed at it."""
+    from fleet.tests.bodies import packed
+
+    headers = {"authorization": f"Bearer {key_of(alpha)}", "content-encoding": "gzip"}
+    sent = Client(HTTP_HOST="localhost").post("/v1/batches", packed()[0], "application/msgpack", headers=headers)
+    assert sent.status_code == 202
+    settings.DATABASE_URL = database_url
+    return database_url
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_comes_back_is_what_went_in(filled: str, empty: str, settings: Any, tmp_path: Path) -> None:
+    backup = tmp_path / "b.tar"
+    call_command("backup", out=backup)
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    settings.DATABASE_URL = empty
+    call_command("restore", str(backup), no_prepare=True)
+    before, after = contents(filled), contents(empty)
+    assert sum(count for name, (count, _) in before.items() if "inbox" in name) > 0
+    assert after == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_full_database_is_not_overwritten_unasked(filled: str, empty: str, settings: Any, tmp_path: Path) -> None:
+    backup = tmp_path / "b.tar"
+    call_command("backup", out=backup)
+    settings.DATABASE_URL = empty
+    with psycopg.connect(empty) as connection:
+        connection.execute("create table precious (x int)")
+    with pytest.raises(CommandError, match="--replace"):
+        call_command("restore", str(backup), no_prepare=True)
+    assert list(contents(empty)) == ["public.precious"]
+    call_command("restore", str(backup), no_prepare=True, replace=True)
+    assert contents(empty) == contents(filled)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("spoilt", ["text", "cut", "empty tar"])
+def test_what_is_no_backup_removes_nothing(spoilt: str, filled: str, empty: str, settings: Any, tmp_path: Path) -> None:
+    backup = tmp_path / "b.tar"
+    if spoilt == "text":
+        backup.write_text("no backup")
+    elif spoilt == "empty tar":
+        tarfile.open(backup, "w").close()
+    else:
+        call_command("backup", out=backup)
+        backup.write_bytes(backup.read_bytes()[:4096])
+    settings.DATABASE_URL = empty
+    with psycopg.connect(empty) as connection:
+        connection.execute("create table precious (x int)")
+    with pytest.raises(CommandError, match="Nothing was restored"):
+        call_command("restore", str(backup), no_prepare=True, replace=True)
+    assert list(contents(empty)) == ["public.precious"]
+
+
+def test_without_a_database_there_is_no_backup(settings: Any, tmp_path: Path) -> None:
+    settings.DATABASE_URL = "postgresql://nobody:secret-word@127.0.0.1:1/none"
+    with pytest.raises(CommandError) as caught:
+        call_command("backup", out=tmp_path / "b.tar", skip_checks=True)
+    assert "secret-word" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_tools_are_found() -> None:
+    assert Path(backups.tool("pg_dump")).exists()
