@@ -16,8 +16,9 @@ from rest_framework.views import APIView
 
 from fleet.api_formats import JSON_OR_CSV, finish
 from fleet.api_ingest import Batches
-from fleet.api_params import Unprocessable, cursor, page_size
+from fleet.api_params import Unprocessable, allow, cursor, instant, number, page_size
 from fleet.api_throttle import Rate, ReadRate
+from fleet.domain.slots import HOUR_MS
 from fleet.models import Cluster, Inbox
 from fleet.reading import Period
 from fleet.selectors import fleet_summary
@@ -26,7 +27,9 @@ from orgs.authentication import Refused
 from orgs.errors import KeyRefused
 from orgs.keys import KeyInfo
 
-__all__ = ["BatchesOrEvidence", "Clusters", "Fleet", "ListView", "OrgView", "Unprocessable"]
+__all__ = ["BatchesOrEvidence", "Clusters", "Evidence", "Fleet", "ListView", "OrgView", "Unprocessable"]
+
+PAGE_PARAMS = ("cursor", "page_size")
 
 
 class OrgView(APIView):
@@ -90,6 +93,7 @@ class Fleet(OrgView):
     )
     def get(self, request: Request) -> Response:
         """Availability with its bounds, GPUs per state, clusters, nodes and GPUs; weights 0..100."""
+        allow(request.query_params, ("period",))
         asked = request.query_params.get("period", Period.DAY.key)
         period = Period.of(asked)
         if period.key != asked:
@@ -108,11 +112,14 @@ class ClusterSerializer(serializers.ModelSerializer[Cluster]):
 class Clusters(generics.ListAPIView[Cluster], OrgView):
     """Clusters of the org."""
 
+    renderer_classes = JSON_OR_CSV
+    columns = tuple(ClusterSerializer.Meta.fields)
     serializer_class = ClusterSerializer
     queryset = Cluster.objects.filter(removed_at=None)
 
     def get_queryset(self) -> Any:
         """Those that the key may see."""
+        allow(self.request.query_params, PAGE_PARAMS)
         clusters = super().get_queryset()
         return clusters.filter(name=self.key.cluster) if self.key.cluster else clusters
 
@@ -148,28 +155,53 @@ class NewestFirst(CursorPages):
     ordering = ("-received_at", "-sha256")  # type: ignore[assignment]
 
 
-_upload = Batches.as_view()
+class Evidence(generics.ListAPIView[Inbox], OrgView):
+    """Received batches."""
 
-
-class BatchesOrEvidence(generics.ListAPIView[Inbox], OrgView):
-    """GET lists received batches; POST, handed to the lean view before anything else, stores one."""
-
+    renderer_classes = JSON_OR_CSV
+    columns = tuple(EvidenceSerializer.Meta.fields)
     serializer_class = EvidenceSerializer
     pagination_class = NewestFirst
     queryset = Inbox.objects.defer("body")
 
     def get_queryset(self) -> Any:
         """Those that the key may see."""
+        params = self.request.query_params
+        allow(params, ("node_id", "from", "to", *PAGE_PARAMS))
+        node_id, begin, end = number(params, "node_id"), instant(params, "from"), instant(params, "to")
         batches = super().get_queryset()
-        return batches.filter(cluster=self.key.cluster) if self.key.cluster else batches
+        if self.key.cluster:
+            batches = batches.filter(cluster=self.key.cluster)
+        if node_id is not None:
+            batches = batches.filter(node_ref=node_id)
+        if begin is not None:
+            batches = batches.filter(last_hour__gte=begin // HOUR_MS)
+        if end is not None:
+            batches = batches.filter(first_hour__lt=-(-end // HOUR_MS))
+        return batches
+
+    @extend_schema(
+        operation_id="list_batches",
+        summary="Batches received, newest first",
+        parameters=[
+            OpenApiParameter("node_id", int, description="Only this node's."),
+            OpenApiParameter("from", OpenApiTypes.DATETIME, description="Only those that touch this hour or later."),
+            OpenApiParameter("to", OpenApiTypes.DATETIME, description="Only those that touch an hour before this."),
+        ],
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Batches received, newest first."""
+        return super().get(request, *args, **kwargs)
+
+
+_upload = Batches.as_view()
+
+
+class BatchesOrEvidence(Evidence):
+    """GET lists received batches; POST, handed to the lean view before anything else, stores one."""
 
     post = Batches.post  # for the schema only
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """An upload takes the short way."""
         return _upload(request) if request.method == "POST" else super().dispatch(request, *args, **kwargs)
-
-    @extend_schema(operation_id="list_batches", summary="Batches received, newest first")
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Batches received, newest first."""
-        return super().get(request, *args, **kwargs)

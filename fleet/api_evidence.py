@@ -160,5 +160,8 @@ class Availability(ListView):
         except TooMuch as error:
             ask.refuse("group", str(error))
         return self.page(
-            request, [shapes.group(one) for one in found.groups], **span.as_json(), total=shapes.figures(found.whole)
+            request,
+            [shapes.group(one, span) for one in found.groups],
+            **span.as_json(),
+            total=shapes.figures(found.whole),
         )

@@ -144,7 +144,7 @@ FIGURES: dict[str, Any] = {
 }
 HourLine = with_from("HourLine", **FIGURES, rules=text(), row=s.ChoiceField(["final", "provisional", "none"]))
 Figures = shape("Figures", **FIGURES)
-AvailabilityGroup = shape(
+AvailabilityGroup = with_from(
     "AvailabilityGroup",
     cluster=s.CharField(required=False),
     simulated=s.BooleanField(required=False),
@@ -155,7 +155,7 @@ AvailabilityGroup = shape(
     model=text(required=False),
     **FIGURES,
 )
-GROUP_COLUMNS = ("cluster", "simulated", "node_id", "node", "index", "uuid", "model", *FIGURES)
+GROUP_COLUMNS = ("from", "to", "cluster", "simulated", "node_id", "node", "index", "uuid", "model", *FIGURES)
 Event = shape(
     "Event",
     at=s.DateTimeField(help_text="Its own instant."),

@@ -12,7 +12,7 @@ from fleet.domain.strips import StripRun
 from fleet.domain.verdicts import State, Verdict
 from fleet.fleet_json import floored, when
 from fleet.models import Inbox, Incident, IncidentNote
-from fleet.selectors_api import GpuLine, NodeLine
+from fleet.selectors_api import GpuLine, NodeLine, Span
 from fleet.selectors_api_availability import KNOWN, Group, Tally
 from fleet.selectors_api_explain import Explanation
 from fleet.selectors_api_facts import Fact
@@ -165,9 +165,9 @@ def figures(tally: Tally) -> dict[str, Any]:
     }
 
 
-def group(one: Group) -> dict[str, Any]:
-    """A group's key and figures."""
-    return {**one.key, **figures(one.tally)}
+def group(one: Group, span: Span) -> dict[str, Any]:
+    """A group's key and figures over its span."""
+    return {**span.as_json(), **one.key, **figures(one.tally)}
 
 
 def event(fact: Fact, line: NodeLine, rules: Rules) -> dict[str, Any]:

@@ -21,7 +21,7 @@ INCIDENT = "incidents/<int:incident_id>"
 
 urlpatterns = [
     path("fleet", api.Fleet.as_view(), name="api-fleet"),
-    path("clusters", api.Clusters.as_view(), name="api-clusters"),
+    *listed("clusters", api.Clusters, "api-clusters"),
     *listed("nodes", api_nodes.Nodes, "api-nodes"),
     path("nodes/<int:node_id>", api_nodes.Node.as_view(), name="api-node"),
     *listed("gpus", api_nodes.Gpus, "api-gpus"),
@@ -36,6 +36,7 @@ urlpatterns = [
     path(f"{INCIDENT}/notes", api_incidents.Notes.as_view(), name="api-notes"),
     *listed("availability", api_evidence.Availability, "api-availability"),
     path("batches", api.BatchesOrEvidence.as_view(), name="batches"),
+    *listed("batches", api.Evidence, "api-batches")[1:],
     path("batches/<str:sha256>", api_evidence.Batch.as_view(), name="api-batch"),
     path("batches/<str:sha256>/body", api_evidence.BatchBody.as_view(), name="api-batch-body"),
     *listed("rules", api_evidence.RuleList, "api-rules"),

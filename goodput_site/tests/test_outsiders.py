@@ -29,11 +29,12 @@ POST_ONLY = {"nobody": {405}, "member": {405}, "key": {405}}
 NOT_HERE = {"nobody": {404}, "member": {404}, "key": {404}}
 
 _GPU = "v1/gpus/<int:node_id>/<int:index>"
-_LISTS = ("nodes", "gpus", "events", "incidents", "availability", "rules")
+_LISTS = ("clusters", "nodes", "gpus", "events", "incidents", "availability", "rules")
 READS = (
     "v1/fleet",
-    "v1/clusters",
     "v1/batches",
+    "v1/batches.csv",
+    "v1/batches.json",
     *(f"v1/{name}{form}" for name in _LISTS for form in ("", ".csv", ".json")),
     *(f"{_GPU}/{name}{form}" for name in ("slots", "hours") for form in ("", ".csv", ".json")),
     "v1/nodes/<int:node_id>",

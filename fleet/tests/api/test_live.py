@@ -12,7 +12,7 @@ from fleet.tests.api.conftest import HOSTILE, HOUR_MS, at, get, start_ms
 
 pytestmark = pytest.mark.django_db
 A_DAY = f"from={at(start_ms() - HOUR_MS)}&to={at(start_ms() + HOUR_MS)}"
-LISTS = ("nodes", "gpus", "events", "incidents", "availability", "rules")
+LISTS = ("nodes", "gpus", "events", "incidents", "availability", "rules", "clusters", "batches")
 
 
 def rows_of(response: Any) -> list[dict[str, str]]:
@@ -142,6 +142,12 @@ def test_filters_narrow_lists(read: Any) -> None:
         ("nodes?clusters=north", "clusters"),
         ("nodes?cluster=%00", "cluster"),
         ("gpus?cursor=MQ", "cursor"),
+        ("batches?cursor=nonsense", "cursor"),
+        ("batches?cursor=cD1ub25zZW5zZQ%3D%3D", "cursor"),
+        ("batches?cursor=cD1h", "cursor"),
+        ("batches?node=north-1", "node"),
+        ("clusters?cursor=cD1h", "cursor"),
+        ("fleet?periode=7d", "periode"),
         ("incidents?party=nobody", "party"),
         ("incidents?open=maybe", "open"),
         ("incidents?since=yesterday", "since"),
@@ -179,10 +185,20 @@ def test_csv_and_json_by_suffix_and_by_accept(read: Any) -> None:
 def test_each_csv_column_is_a_field_and_none_is_forgotten(read: Any) -> None:
     from fleet.api_formats import flat
 
-    for name in ("nodes", "gpus", "incidents", "rules"):
+    for name in ("nodes", "gpus", "incidents", "rules", "clusters", "batches"):
         first = read(f"/v1/{name}").json()["results"][0]
         header = read(f"/v1/{name}.csv").content.decode().splitlines()[0].split(",")
         assert header == list(flat(first)), name
+
+
+def test_batches_of_a_node_and_of_some_hours(read: Any, north_id: int) -> None:
+    def nodes(query: str) -> set[str]:
+        return {batch["node"] for batch in read(f"/v1/batches?{query}").json()["results"]}
+
+    assert nodes(f"node_id={north_id}") == {"north-1"}
+    assert nodes(f"from={at(start_ms() + HOUR_MS)}") == {"north-1"}  # the other one fell silent before
+    assert nodes(f"to={at(start_ms() // HOUR_MS * HOUR_MS)}") == set()
+    assert nodes(A_DAY) == {"north-1", HOSTILE}
 
 
 def test_hostile_names_are_inert_in_csv(read: Any) -> None:
