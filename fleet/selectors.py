@@ -52,6 +52,7 @@ select n.id, n.name, n.cluster_id, n.first_seen_at, l.last_sample_at, coalesce(l
        coalesce(l.dropped_total, 0), l.summary
   from fleet_node n join fleet_cluster c on c.id = n.cluster_id and c.removed_at is null
   left join fleet_nodelive l on l.node_id = n.id
+ where %(only)s::bigint is null or n.id = %(only)s
  order by n.cluster_id, n.id
 """
 
@@ -70,11 +71,8 @@ def get_fleet(
     """
     wanted = wanted or Filter()
     window = period.window(now)
-    visible = Cluster.objects.filter(removed_at=None)
-    if within:
-        visible = visible.filter(name__in=[within] if isinstance(within, str) else within)
-    clusters = {cluster.pk: cluster for cluster in visible}
-    everything = _read_nodes(now, window, clusters)
+    clusters = visible_clusters(within)
+    everything = read_nodes(now, window, clusters)
     by_cluster: dict[int, list[NodeRow]] = defaultdict(list)
     for row in everything:
         by_cluster[row.cluster_id].append(row)
@@ -90,10 +88,10 @@ def get_fleet(
             continue
         is_over = wanted.page is not None and len(shown) >= CLUSTERS_ON_PAGE
         (more if is_over else shown).append(replace(block, nodes=()) if is_over else block)
-    drawn_from = _drawn_from(everything, window)
+    drawn_from = drawn_from_slot(everything, window)
     if strips:
         listed = [row for block in shown for row in block.nodes]
-        drawn = {row.id: row for row in _with_strips(listed, period, window, drawn_from, wanted.opened)}
+        drawn = {row.id: row for row in with_strips(listed, period, window, drawn_from, wanted.opened)}
         shown = [replace(block, nodes=tuple(drawn[row.id] for row in block.nodes)) for block in shown]
     troubles = tuple(sorted((t for row in everything for t in row.troubles), key=Trouble.order))
     counts = {word: sum(row.now.count(word) for row in everything) for word in WORDS}
@@ -123,12 +121,20 @@ def get_fleet(
     )
 
 
-def _read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster]) -> list[NodeRow]:
-    """Every node with its figures."""
+def visible_clusters(within: str | Collection[str] | None) -> dict[int, Cluster]:
+    """The clusters that somebody may see, by id; `within` names them (nothing: all)."""
+    visible = Cluster.objects.filter(removed_at=None)
+    if within:
+        visible = visible.filter(name__in=[within] if isinstance(within, str) else within)
+    return {cluster.pk: cluster for cluster in visible}
+
+
+def read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster], only: int | None = None) -> list[NodeRow]:
+    """Every node of these clusters with its figures, or the one with the id `only`."""
     with connection.cursor() as cursor:
-        cursor.execute(_NODES)
+        cursor.execute(_NODES, {"only": only})
         nodes = [row for row in cursor.fetchall() if row[2] in clusters]
-    added = add_up(window)
+    added = add_up(window, only)
     new = {
         node_id: added[node_id].first_hour
         for node_id, _, _, first_seen_at, *_ in nodes
@@ -165,13 +171,13 @@ def _read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster]) -> 
     return found
 
 
-def _drawn_from(rows: list[NodeRow], window: Window) -> int:
+def drawn_from_slot(rows: list[NodeRow], window: Window) -> int:
     """Where strips begin: a fleet younger than the window fills them from its first evidence on, by ten minutes."""
     first = min((row.bounds.first_slot for row in rows), default=window.first_slot)
     return max(window.first_slot, min(first, window.now_slot - TEN_MINUTES) // TEN_MINUTES * TEN_MINUTES)
 
 
-def _with_strips(
+def with_strips(
     nodes: list[NodeRow], period: Period, window: Window, drawn_from: int, opened: int | None
 ) -> list[NodeRow]:
     """These nodes with their strips: a day by the slot, longer periods by the hour. The opened one with its GPUs'."""

@@ -92,7 +92,7 @@ _ADD_UP = """
 select node_id, min(hour), sum(gpus * 3600 - unknown_s)::bigint, sum(nominal_sum)::bigint,
        sum(lower_sum - 100 * unknown_s)::bigint, sum(upper_sum)::bigint, sum(down_s - held_s)::bigint,
        sum(degraded_s)::bigint, sum(held_s)::bigint
-  from fleet_nodehour where hour between %s and %s group by node_id
+  from fleet_nodehour where hour between %s and %s and (%s::bigint is null or node_id = %s) group by node_id
 """
 
 
@@ -115,10 +115,10 @@ class NodeHours(NamedTuple):
     held: int
 
 
-def add_up(window: Window) -> dict[int, NodeHours]:
-    """Every node's rows of the window, added up by the database."""
+def add_up(window: Window, only: int | None = None) -> dict[int, NodeHours]:
+    """Every node's rows of the window (or those of the node `only`), added up by the database."""
     with connection.cursor() as cursor:
-        cursor.execute(_ADD_UP, [window.first_hour, window.last_hour])
+        cursor.execute(_ADD_UP, [window.first_hour, window.last_hour, only, only])
         return {row[0]: NodeHours(*row[1:]) for row in cursor.fetchall()}
 
 

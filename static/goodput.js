@@ -46,6 +46,7 @@
     hm: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
     day: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" }),
     full: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
+    long: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }),
   };
   const localise = (within) => each("time[data-as]", within, (element) => {
     const at = new Date(element.dateTime);
@@ -135,6 +136,16 @@
   document.addEventListener("focusin", (event) => { const e = tipped(event.target); if (e && e.matches(":focus-visible")) showTip(e); else hideTip(); });
   document.addEventListener("focusout", hideTip);
   document.addEventListener("scroll", hideTip, { passive: true });
+
+  // A click on an hour's strip opens the slot under it; links beside the strip do the same for the keyboard.
+  document.addEventListener("click", (event) => {
+    const strip = event.target.closest("[data-slots-from]");
+    if (!strip) return;
+    const box = strip.getBoundingClientRect();
+    const slot = Math.min(239, Math.max(0, Math.floor((event.clientX - box.left) / box.width * 240)));
+    const at = new Date(Number(strip.dataset.slotsFrom) + slot * 15000).toISOString().replace(".000", "");
+    location.assign(`${strip.dataset.slotsPath}?at=${at}#slot`);
+  });
 
   // Copy buttons.
   document.addEventListener("click", async (event) => {

@@ -12,14 +12,28 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from fleet.fleet_json import floored
+from fleet.domain.rules import load_rules
+from fleet.fleet_json import floored, when
+from fleet.selectors_live import title_of
 from fleet.strip_drawing import HALF, WIDTH, Strip
 from orgs.access import list_orgs
 from orgs.models import Org
 
 register = template.Library()
 
-KEPT = ("period", "state", "cluster", "q", "page", "open")  # what of a page's state lives in its URL
+KEPT = (
+    "period",
+    "state",
+    "cluster",
+    "q",
+    "page",
+    "open",
+    "party",
+    "node",
+    "code",
+    "day",
+)  # what of a page's state lives in its URL
+LONG = "%-d %b %H:%M:%S UTC"
 THEMES = ("light", "dark")
 ENTRIES = (
     ("Fleet", "fleet"),
@@ -108,11 +122,11 @@ def stamp(ms: int | None) -> datetime | None:
 
 @register.simple_tag
 def time_tag(ms: int | None, how: str = "clock") -> SafeString:
-    """`<time>` in UTC; the page's script turns it into the viewer's zone. `how`: clock, hm, day, full."""
+    """`<time>` in UTC; the page's script turns it into the viewer's zone. `how`: clock, hm, day, full, long."""
     at = stamp(ms)
     if at is None:
         return SafeString("–")
-    shown = {"clock": "%H:%M:%S UTC", "hm": "%H:%M UTC", "day": "%-d %b", "full": "%-d %b %H:%M UTC"}[how]
+    shown = {"clock": "%H:%M:%S UTC", "hm": "%H:%M UTC", "day": "%-d %b", "full": "%-d %b %H:%M UTC", "long": LONG}[how]
     return format_html(
         '<time datetime="{}" data-as="{}">{}</time>', at.strftime("%Y-%m-%dT%H:%M:%SZ"), how, at.strftime(shown)
     )
@@ -150,6 +164,62 @@ def strip_svg(strip: Strip, label: str, css: str = "") -> SafeString:
         strip.words,
         SafeString(paths),
     )
+
+
+@register.filter
+def ms_age(ms: int | None) -> str:
+    """A span in ms, in words."""
+    return age(None if ms is None else ms / 1000)
+
+
+@register.filter
+def rfc(ms: int) -> str:
+    """An instant in ms as RFC 3339, UTC, for a URL."""
+    return when(ms) or ""
+
+
+@register.filter
+def to_ms(at: datetime | None) -> int | None:
+    """An aware datetime as ms since 1970 UTC."""
+    return None if at is None else int(at.timestamp() * 1000)
+
+
+@register.filter
+def gib(size: int | None) -> str:
+    """Bytes as GiB with one digit; `–` for what is absent."""
+    return "–" if size is None else f"{size / (1 << 30):.1f}"
+
+
+@register.filter
+def short(uuid: str) -> str:
+    """The first eight characters of a GPU's UUID proper."""
+    return uuid.removeprefix("GPU-").removeprefix("MIG-")[:8]
+
+
+@register.filter
+def of(values: dict[str, Any] | None, name: str) -> Any:
+    """An entry of a mapping; None where there is none."""
+    return (values or {}).get(name)
+
+
+@register.filter
+def audit_words(name: str) -> str:
+    """An audited action or field in words: `incident.ticket_set` → `ticket set`."""
+    return name.rpartition(".")[2].replace("_", " ")
+
+
+register.filter("title_of", title_of)
+
+
+@register.filter
+def throttle_words(mask: int | None) -> str:
+    """Clocks event reasons in words, what the rules know; `none`, or `–` for what is absent."""
+    if mask is None:
+        return "–"
+    known = [reason for reason in load_rules().reasons.values() if reason.mask and mask & reason.mask]
+    rest = mask & ~sum({reason.mask for reason in known})
+    words = [reason.title for reason in known] + ([f"0x{rest:x}"] if rest else [])
+    return ", ".join(words) or "none"
 
 
 @register.filter

@@ -254,7 +254,7 @@ def fleet_of(org: Any, period: Period = Period.DAY) -> dict[str, Any]:
 
 def nodes_of(response: Any) -> list[str]:
     """The nodes listed on a page."""
-    return re.findall(r'<h3><a id="o\d+"[^>]*>([^<]+)</a>', response.content.decode())
+    return re.findall(r'<h3><a class="opener"[^>]*></a><a [^>]*>([^<]+)</a>', response.content.decode())
 
 
 def test_the_sums_are_those_of_the_slots(alpha: Any) -> None:

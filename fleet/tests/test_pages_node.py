@@ -1,0 +1,289 @@
+"""The page of a node and the timeline of a GPU: who may see them, what they say, what odd addresses give."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from django.utils import timezone
+from django_tenants.utils import tenant_context
+
+from fleet.decode import gunzip
+from fleet.domain.slots import SLOT_MS, slot_of
+from fleet.fleet_json import when
+from fleet.folding import fold_waiting
+from fleet.ingest import receive
+from fleet.models import Inbox, Node, NodeHour, NodeLive
+from fleet.node_events import EVENT_KEYS, devices_at, rule_of
+from fleet.selectors_live import to_ms
+from fleet.selectors_node import unknown_keys
+from fleet.tests.bodies import interval, packed
+from fleet.tests.test_pages import fill, text_of
+from orgs.keys import KeyInfo
+from orgs.models import Membership, User
+
+pytestmark = pytest.mark.django_db
+PARTS = ("", "node.csv", "node.json", "gpus/0/", "?part=events")
+
+
+def only_node(org: Any, name: str = "sim-0001") -> int:
+    with tenant_context(org):
+        return Node.objects.get(name=name).pk
+
+
+def damage(org: Any, code: str = "GPU_MISSING", place: int = 3, since_ms: int | None = None) -> str:
+    """Make a GPU of the node down in its live summary, as the fold would; the UUID of that GPU."""
+    with tenant_context(org):
+        live = NodeLive.objects.get(node__name="sim-0001")
+        subject = next(s for s in live.summary["subjects"] if s["subject"] == f"g{place}")
+        since = since_ms or to_ms(timezone.now()) - 600_000
+        condition = {"code": code, "party": "infrastructure", "since_ms": since, "last_ms": since, "weight": 0}
+        subject.update(nominal=0, lower=0, upper=0, certain=[code], state="observed")
+        subject["conditions"] = [{**condition, "certain": True}]
+        live.save(update_fields=["summary"])
+        uuid: str = subject["device"]
+        return uuid
+
+
+def store(org: Any, **content: Any) -> None:
+    """Receive and fold one batch."""
+    key = KeyInfo(0, "test", frozenset({"ingest"}), "", None, org.pk, org.slug, org.schema_name)
+    receive(packed(**content)[0], key, {})
+    with tenant_context(org):
+        fold_waiting(timezone.now())
+
+
+# Who may see them
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_nobody_is_led_to_the_login_and_a_stranger_finds_nothing(
+    part: str, beta: Any, ada: Any, bo: Any, client_of: Any, lan: Any
+) -> None:
+    fill(beta, nodes=1, minutes=3)
+    url = f"/o/{beta.slug}/nodes/{only_node(beta)}/{part}"
+    assert client_of(None).get(url).status_code == 302
+    assert client_of(ada).get(url).status_code == 404
+    assert client_of(bo).get(url).status_code == 200
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_member_finds_no_node_of_another_org_under_their_own(
+    part: str, alpha: Any, beta: Any, ada: Any, client_of: Any, lan: Any
+) -> None:
+    fill(beta, nodes=1, minutes=3)
+    assert client_of(ada).get(f"/o/alpha/nodes/{only_node(beta)}/{part}").status_code == 404
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_whoever_may_see_one_cluster_sees_no_node_of_another(part: str, alpha: Any, client_of: Any, lan: Any) -> None:
+    fill(alpha, cluster="open-to-cleo", nodes=1, minutes=3)
+    with tenant_context(alpha):
+        theirs = Node.objects.get().pk
+    fill(alpha, cluster="not-for-cleo", nodes=1, minutes=3)
+    with tenant_context(alpha):
+        hidden = Node.objects.exclude(pk=theirs).get().pk
+    cleo = User.objects.create_user("cleo@alpha.example")
+    Membership.objects.create(user=cleo, org=alpha, role=Membership.Role.VIEWER, clusters=["open-to-cleo"])
+    assert client_of(cleo).get(f"/o/alpha/nodes/{theirs}/{part}").status_code == 200
+    assert client_of(cleo).get(f"/o/alpha/nodes/{hidden}/{part}").status_code == 404
+
+
+@pytest.mark.parametrize("url", ["nodes/999999/", "nodes/99999999999999999999/", "nodes/999999/gpus/0/"])
+def test_an_unknown_node_is_not_found(url: str, alpha: Any, ada: Any, client_of: Any) -> None:
+    assert client_of(ada).get(f"/o/alpha/{url}").status_code == 404
+
+
+# What the node page says
+
+
+def test_a_healthy_node_says_so_and_asks_for_nothing(alpha: Any, ada: Any, client_of: Any) -> None:
+    fill(alpha, nodes=1, minutes=5)
+    page = text_of(client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha)}/"))
+    assert "All 8 GPUs available." in page
+    assert "There is nothing to do." in page
+    assert "None in this period." in page
+
+
+def test_a_broken_gpu_is_named_by_host_index_and_uuid_with_reason_since_and_next_step(
+    alpha: Any, ada: Any, client_of: Any
+) -> None:
+    fill(alpha, nodes=1, minutes=5)
+    uuid = damage(alpha)
+    page = client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha)}/")
+    words = text_of(page)
+    assert "GPU 3 of sim-0001: GPU missing" in words
+    assert uuid in page.content.decode()
+    assert "infrastructure" in words
+    assert "Next: Reboot" in words
+    assert "For 10 min" in words
+
+
+def test_a_silent_node_is_unknown_and_said_to_be_silent(alpha: Any, ada: Any, client_of: Any) -> None:
+    fill(alpha, nodes=1, minutes=5, until=timezone.now() - timedelta(minutes=30))
+    words = text_of(client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha)}/"))
+    assert "sim-0001 is silent" in words
+    assert "8 unknown" in words
+    assert "nothing to do" not in words
+
+
+def test_it_shows_agent_clock_sources_values_and_identity(alpha: Any, ada: Any, client_of: Any) -> None:
+    fill(alpha, nodes=1, minutes=5)
+    words = text_of(client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha)}/"))
+    for expected in ("kernel log: read", "Clock", "Backlog", "Dropped nothing", "name:sim-0001", "SM clock, MHz"):
+        assert expected in words
+    assert "./goodput agent run --endpoint http://localhost/v1/batches --cluster sim --node-id sim-0001" in words
+    assert "none in this period" in words  # swaps
+
+
+def test_a_blind_kernel_log_stands_in_the_page_not_in_a_footnote(alpha: Any, ada: Any, client_of: Any) -> None:
+    now_ms = int(timezone.now().timestamp() * 1000)
+    blind = {"nvml": "ok", "ib": "absent", "kmsg": "blind"}
+    store(alpha, intervals=[interval(now_ms - 75_000 + k * SLOT_MS, sources=blind) for k in range(4)])
+    node_id = only_node(alpha, "n1")
+    words = text_of(client_of(ada).get(f"/o/alpha/nodes/{node_id}/"))
+    assert "The kernel log is not readable: Xids cannot be seen." in words
+
+
+def test_keys_that_the_contract_does_not_list_are_found_at_any_depth() -> None:
+    raw = msgspec.msgpack.encode(
+        {
+            "cluster_id": "c",
+            "future": 1,
+            "intervals": [{"ts": 1, "gpus": [{"uuid": "u", "aura": 3}], "clock": {"x": 1}}],
+        }
+    )
+    assert unknown_keys(raw) == ["aura", "future", "x"]
+
+
+def test_the_download_holds_one_line_per_gpu_of_what_the_page_shows(alpha: Any, ada: Any, client_of: Any) -> None:
+    fill(alpha, nodes=1, minutes=5)
+    damage(alpha)
+    node_id = only_node(alpha)
+    lines = list(csv.DictReader(io.StringIO(client_of(ada).get(f"/o/alpha/nodes/{node_id}/node.csv").content.decode())))
+    assert [line["gpu"] for line in lines] == [str(index) for index in range(8)]
+    assert [line["state"] for line in lines].count("down") == 1
+    body = client_of(ada).get(f"/o/alpha/nodes/{node_id}/node.json").json()
+    assert [gpu["index"] for gpu in body["gpus"]] == list(range(8))
+    assert body["gpus"][3]["state"] == "down"
+
+
+def test_hostile_names_stay_inert(alpha: Any, ada: Any, client_of: Any) -> None:
+    fill(alpha, cluster="=cmd|' /C calc'!A0<script>alert(1)</script>", nodes=1, minutes=3)
+    node_id = only_node(alpha)
+    for path in (f"nodes/{node_id}/", f"nodes/{node_id}/gpus/0/"):
+        assert "<script>alert" not in client_of(ada).get(f"/o/alpha/{path}").content.decode()
+    line = next(csv.DictReader(io.StringIO(client_of(ada).get(f"/o/alpha/nodes/{node_id}/node.csv").content.decode())))
+    assert line["cluster"].startswith("'=")
+
+
+def test_only_the_living_part_is_sent_for_a_refresh(alpha: Any, ada: Any, client_of: Any) -> None:
+    fill(alpha, nodes=1, minutes=3)
+    part = client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha)}/", headers={"hx-request": "true"}).content.decode()
+    assert "<html" not in part
+    assert 'id="live"' in part
+
+
+def test_a_page_asks_the_database_a_bounded_number_of_times(
+    alpha: Any, ada: Any, client_of: Any, django_assert_max_num_queries: Any
+) -> None:
+    fill(alpha, nodes=2, minutes=10)
+    client, node_id = client_of(ada), only_node(alpha)
+    for path, most in ((f"nodes/{node_id}/", 40), (f"nodes/{node_id}/gpus/1/", 40)):
+        with django_assert_max_num_queries(most):
+            assert client.get(f"/o/alpha/{path}").status_code == 200
+
+
+def test_every_xid_has_a_plain_meaning() -> None:
+    for code in (13, 31, 48, 63, 64, 74, 79, 94, 95, 119, 120, 154, 9999):
+        rule = rule_of("xid", code)
+        assert rule is not None
+        assert rule.explanation
+
+
+def test_the_fleet_page_leads_to_the_node_and_the_gpu(alpha: Any, ada: Any, client_of: Any) -> None:
+    fill(alpha, nodes=1, minutes=3)
+    node_id = only_node(alpha)
+    page = client_of(ada).get(f"/o/alpha/?open={node_id}").content.decode()
+    assert f'href="/o/alpha/nodes/{node_id}/"' in page
+    assert f'href="/o/alpha/nodes/{node_id}/gpus/0/"' in page
+    assert 'href="/o/alpha/incidents/?state=open"' in page
+
+
+# The timeline
+
+
+def at_slot(slot: int) -> str:
+    return when(slot * SLOT_MS) or ""
+
+
+def test_a_slot_shows_its_verdict_the_facts_and_their_hash(alpha: Any, ada: Any, client_of: Any) -> None:
+    fill(alpha, nodes=1, minutes=20)
+    slot = slot_of(to_ms(timezone.now())) - 40
+    response = client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha)}/gpus/2/?at={at_slot(slot)}")
+    words = text_of(response)
+    assert "Available" in words
+    assert "in this slot" in words
+    assert "SM clock" in words
+    with tenant_context(alpha):
+        hashes = {bytes(sha256).hex() for sha256 in Inbox.objects.values_list("sha256", flat=True)}
+    assert any(f"SHA-256 {sha256}" in response.content.decode() for sha256 in hashes)
+    assert response.content.decode().count('class="lane') == 9  # the list and each of its eight GPUs
+
+
+def test_an_hour_without_evidence_is_unknown(alpha: Any, ada: Any, client_of: Any) -> None:
+    fill(alpha, nodes=1, minutes=5)
+    slot = slot_of(to_ms(timezone.now())) - 5760
+    words = text_of(client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha)}/gpus/0/?at={at_slot(slot)}"))
+    assert "Unknown: No data" in words
+    assert "No sample lies in or near this slot." in words
+
+
+@pytest.mark.parametrize(
+    "at",
+    ["x", "2026-99-99", "1999-01-01T00:00:00Z", "2999-01-01T00:00:00Z", "9" * 11, "%00", "0001-01-01T00:00:00+14:00"],
+)
+def test_a_bad_instant_is_said_to_be_one(at: str, alpha: Any, ada: Any, client_of: Any) -> None:
+    fill(alpha, nodes=1, minutes=3)
+    response = client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha)}/gpus/0/?at={at}")
+    assert response.status_code == 422
+    assert "at: an instant" in text_of(response)
+
+
+def test_a_gpu_that_is_not_there_is_not_found(alpha: Any, ada: Any, client_of: Any) -> None:
+    fill(alpha, nodes=1, minutes=3)
+    for index in (8, 64, 99999999999):
+        assert client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha)}/gpus/{index}/").status_code == 404
+
+
+def test_devices_are_those_of_the_hour(alpha: Any) -> None:
+    fill(alpha, nodes=1, minutes=5)
+    with tenant_context(alpha):
+        hour = NodeHour.objects.order_by("-hour").first()
+        assert hour is not None
+        found = devices_at([(hour.node_id, hour.hour), (hour.node_id, 1)])
+    assert set(found) == {(hour.node_id, hour.hour)}
+    assert sorted(found[hour.node_id, hour.hour]) == [f"g{i}" for i in range(8)]
+
+
+def test_kernel_events_are_listed_with_host_index_uuid_and_meaning(alpha: Any, ada: Any, client_of: Any) -> None:
+    now_ms = int(timezone.now().timestamp() * 1000)
+    event = {"kind": "xid", "code": 79, "pci_bus_id": "0000:11:00.0", "at": now_ms - 70_000, "count": 3}
+    store(
+        alpha, intervals=[interval(now_ms - 75_000 + k * SLOT_MS, events=[event] if k == 1 else []) for k in range(4)]
+    )
+    words = text_of(client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha, 'n1')}/?part=events"))
+    assert "Xid 79: GPU fell off the PCIe bus" in words
+    assert "GPU 1 GPU-1" in words
+    assert "× 3" in words
+    assert "infrastructure" in words
+
+
+def test_batches_without_events_are_not_decoded() -> None:
+    quiet, loud = packed(), packed(intervals=[interval(1, xids=[{"code": 79}])])
+    assert EVENT_KEYS.search(gunzip(quiet[0])) is None
+    assert EVENT_KEYS.search(gunzip(loud[0])) is not None
