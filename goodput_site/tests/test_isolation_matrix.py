@@ -49,6 +49,7 @@ API: Row = {
     "admin_read": {200, 404, 405, 422},
 }
 ANYBODY: Row = dict.fromkeys((*STRANGERS, *PEOPLE, *KEYS), {200})
+PEOPLES: Row = {**API, "ingest": {403}, "read": {403}, "viewer": {403}}
 WRITE: Row = {
     **dict.fromkeys((*STRANGERS, *PEOPLE, *KEYS), {400, 401, 403, 404, 405}),
 }
@@ -66,6 +67,9 @@ TABLE: dict[str, Row] = {
     "v1/*": API,
     "v1/openapi.json": ANYBODY,
     "v1/docs": ANYBODY,
+    "v1/members": PEOPLES,
+    "v1/keys": PEOPLES,
+    "v1/audit": PEOPLES,
     "v1/incidents/<int:incident_id>/*": WRITE,
     "metrics": API,
 }
@@ -89,6 +93,9 @@ SHOWS = {
     "provider/orgs/<int:org_id>/": "provider",
     "provider/audit/": "provider",
     "provider/audit.csv": "provider",
+    "v1/members": "admin_read",
+    "v1/keys": "admin_read",
+    "v1/audit": "admin_read",
     "v1/fleet": "read",
     "v1/clusters": "read",
     "v1/nodes": "read",
@@ -122,6 +129,9 @@ NOTHING = (
     "provider/jobs/",
     "provider/catalog/*",
     "provider/rules/*",
+    "v1/clusters.?*",  # the other forms of a list that is shown above: fleet/tests/api
+    "v1/fleet.?*",
+    "v1/nodes/?*",
     "v1/gpus*",
     "v1/events*",
     "v1/availability*",
