@@ -94,6 +94,27 @@ class Nodes(ListView):
         )
 
 
+class GovernedNodes(ListView):
+    """Nodes in the fields of NVIDIA's capacity and fleet management (CAP01, CAP02)."""
+
+    columns = tuple(schema.GovernedNode().fields)
+
+    @extend_schema(
+        operation_id="list_governed_nodes",
+        parameters=FILTERS_DOC,
+        responses=schema.answers(schema.listing(schema.GovernedNode), 422, csv=True),
+    )
+    def get(self, request: Request, format: str | None = None) -> Response:
+        """Nodes as resource governance asks for them; what nothing here can know is null."""
+        ask.allow(request.query_params, FILTERS)
+        after, size = self.paging(request, 1)
+        lines, following = list_nodes(
+            timezone.now(), wanted_of(request, self.cluster), after[0] if after else None, size
+        )
+        rows = [shapes.governed(line, self.key.org_slug) for line in lines]
+        return self.page(request, rows, None if following is None else ask.cursor_for(following))
+
+
 class Node(OrgView):
     """One node."""
 

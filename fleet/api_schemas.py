@@ -114,6 +114,20 @@ NODE: dict[str, Any] = {
 }
 Node = shape("Node", **NODE)
 NodeInFull = shape("NodeInFull", **NODE, gpu_list=Gpu(many=True), ports=Port(many=True))
+GovernedNode = shape(
+    "GovernedNode",
+    node_id=s.CharField(help_text="The node's name."),
+    health=s.ChoiceField(["healthy", "unhealthy"], allow_null=True, help_text="null while no GPU's state is known."),
+    instance_id=text(),
+    created_at=s.DateTimeField(help_text="When it was first heard."),
+    hardware_type=text(),
+    gpu_count=whole(help_text="Delivered."),
+    healthy_gpu_count=whole(),
+    account=s.CharField(help_text="The org."),
+    project=s.CharField(help_text="The cluster."),
+    in_use=s.BooleanField(allow_null=True),
+    region=text(),
+)
 SlotRun = with_from(
     "SlotRun",
     slots=s.IntegerField(min_value=1),

@@ -64,6 +64,25 @@ def node_in_full(line: NodeLine) -> dict[str, Any]:
     return {**node(line), "gpu_list": [gpu(GpuLine(line, each)) for each in line.now.gpus], "ports": _ports(line.now)}
 
 
+def governed(line: NodeLine, account: str) -> dict[str, Any]:
+    """A node in the fields of NVIDIA's resource governance; what nothing here can know is null, never guessed."""
+    is_known = line.now.counts["unknown"] < len(line.now.gpus)
+    is_whole = line.now.counts["available"] == len(line.now.gpus)
+    return {
+        "node_id": line.name,
+        "health": ("healthy" if is_whole else "unhealthy") if is_known else None,
+        "instance_id": None,
+        "created_at": when(line.first_seen_ms),
+        "hardware_type": line.now.model or None,
+        "gpu_count": len(line.now.gpus),
+        "healthy_gpu_count": line.now.counts["available"],
+        "account": account,
+        "project": line.cluster,
+        "in_use": None,
+        "region": None,
+    }
+
+
 def _ports(now: Any) -> list[dict[str, Any]]:
     return [{"id": port.uuid or None, **_verdict_of(port)} for port in now.ports]
 

@@ -24,6 +24,7 @@ urlpatterns = [
     *listed("clusters", api.Clusters, "api-clusters"),
     *listed("nodes", api_nodes.Nodes, "api-nodes"),
     path("nodes/<int:node_id>", api_nodes.Node.as_view(), name="api-node"),
+    *listed("governance/nodes", api_nodes.GovernedNodes, "api-governance"),
     *listed("gpus", api_nodes.Gpus, "api-gpus"),
     path(GPU, api_nodes.Gpu.as_view(), name="api-gpu"),
     *listed(f"{GPU}/slots", api_nodes.Slots, "api-slots"),

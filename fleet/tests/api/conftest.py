@@ -56,9 +56,16 @@ def minute(first: int, number: int) -> list[dict[str, Any]]:
     return out
 
 
-def fill(org: Any, name: str = "north", node: str = "north-1", with_fault: bool = True, minutes: int = 75) -> None:
+def fill(
+    org: Any,
+    name: str = "north",
+    node: str = "north-1",
+    with_fault: bool = True,
+    minutes: int = 75,
+    first: int | None = None,
+) -> None:
     """Receive and fold a node's minutes; the last one ends before now."""
-    first = start_ms()
+    first = start_ms() if first is None else first // SLOT_MS * SLOT_MS + SLOT_MS // 2
     with tenant_context(org):
         for number in range(FIRST_MINUTE, minutes):
             samples = minute(first, number)

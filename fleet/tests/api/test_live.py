@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from typing import Any
 
 import pytest
 
-from fleet.tests.api.conftest import HOSTILE, HOUR_MS, at, get, start_ms
+from fleet.tests.api.conftest import HOSTILE, HOUR_MS, at, fill, get, start_ms
 
 pytestmark = pytest.mark.django_db
 A_DAY = f"from={at(start_ms() - HOUR_MS)}&to={at(start_ms() + HOUR_MS)}"
-LISTS = ("nodes", "gpus", "events", "incidents", "availability", "rules", "clusters", "batches")
+LISTS = ("nodes", "gpus", "events", "incidents", "availability", "rules", "clusters", "batches", "governance/nodes")
 
 
 def rows_of(response: Any) -> list[dict[str, str]]:
@@ -185,10 +186,20 @@ def test_csv_and_json_by_suffix_and_by_accept(read: Any) -> None:
 def test_each_csv_column_is_a_field_and_none_is_forgotten(read: Any) -> None:
     from fleet.api_formats import flat
 
-    for name in ("nodes", "gpus", "incidents", "rules", "clusters", "batches"):
+    for name in ("nodes", "gpus", "incidents", "rules", "clusters", "batches", "governance/nodes"):
         first = read(f"/v1/{name}").json()["results"][0]
         header = read(f"/v1/{name}.csv").content.decode().splitlines()[0].split(",")
         assert header == list(flat(first)), name
+
+
+def test_governance_says_what_is_known_and_nothing_more(filled: Any, read: Any) -> None:
+    north, south = read("/v1/governance/nodes").json()["results"]
+    assert (north["node_id"], north["account"], north["project"]) == ("north-1", "alpha", "north")
+    assert south["gpu_count"] == 2
+    assert (south["health"], south["in_use"], south["region"]) == (None, None, None)  # silent: neither well nor ill
+    fill(filled, "fresh", "fresh-1", with_fault=False, minutes=42, first=int(time.time() * 1000) - 43 * 60_000)
+    (fresh,) = read("/v1/governance/nodes?cluster=fresh").json()["results"]
+    assert (fresh["health"], fresh["healthy_gpu_count"]) == ("healthy", 2)
 
 
 def test_batches_of_a_node_and_of_some_hours(read: Any, north_id: int) -> None:

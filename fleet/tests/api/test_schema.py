@@ -74,6 +74,7 @@ def test_every_answer_is_as_described(read: Any, north_id: int, incident_id: int
     answers = {
         "/v1/nodes": "/v1/nodes?page_size=1",
         NODE: f"/v1/nodes/{north_id}",
+        "/v1/governance/nodes": "/v1/governance/nodes",
         "/v1/gpus": "/v1/gpus",
         GPU: gpu,
         f"{GPU}/slots": f"{gpu}/slots?{span}",
@@ -101,7 +102,8 @@ def test_every_answer_is_as_described(read: Any, north_id: int, incident_id: int
 def is_ours(path: str) -> bool:
     """Whether this app answers the path."""
     return path.split("/")[2] in {
-        *("nodes", "gpus", "events", "incidents", "batches", "clusters", "fleet", "rules", "availability")
+        *("nodes", "gpus", "events", "incidents", "batches", "clusters", "fleet", "rules", "availability"),
+        "governance",
     }
 
 
