@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fleet.domain import conditions as cond
 from fleet.domain.rules import Reason
 from fleet.domain.slots import SLOT_MS
-from fleet.domain.state import BLIND, Place
+from fleet.domain.state import BLIND, Place, Subject
 
 if TYPE_CHECKING:
     from fleet.domain.placement import Item
@@ -33,6 +33,10 @@ def apply(work: Work, item: Item) -> None:
         state.admin.append((bus, at))
     if kind in ("driver_load", "driver_unload"):
         state.reload = True
+        return
+    if kind == "sxid":
+        if event.code is not None:
+            _sxid(work, at, event.code, event)
         return
     targets = [(i, p) for i, p in enumerate(state.places) if not bus or p.bus == bus]
     if kind == "gpu_reset":
@@ -88,13 +92,29 @@ def _recovery_line(work: Work, index: int, place: Place, at: int, action: int | 
 
 
 def _note(work: Work, index: int, place: Place, code: str, at: int) -> None:
+    _show(work, f"g{index}", place, code, at)
+
+
+def _show(work: Work, key: str, subject: Subject, code: str, at: int) -> None:
     """Show a reason in its slot; one that asks for a review opens one."""
     slot = at // SLOT_MS
     segment = (code, "N", slot, slot + 1, 100)
-    if segment not in place.segments:
-        place.segments.append(segment)
+    if segment not in subject.segments:
+        subject.segments.append(segment)
         if work.reason(code).review:
-            work.report("review", f"g{index}", code, at, at, at, 100)
+            work.report("review", key, code, at, at, at, 100)
+
+
+def _sxid(work: Work, at: int, code: int, event: Any) -> None:
+    """An NVSwitch event: a fatal one is pending on every GPU, as its line names the switch; the rest are the node's."""
+    state = work.state
+    assert state is not None
+    reason = work.rules.sxid(code, getattr(event, "severity", None)) or work.reason("SXID_UNKNOWN")
+    if not reason.lowers:
+        _show(work, "n", state.node, reason.code, at)
+        return
+    for place in state.places:
+        _condition(work, place, reason, at, ())
 
 
 def _xid(work: Work, index: int, place: Place, at: int, code: int, event: Any) -> None:

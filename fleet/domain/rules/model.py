@@ -29,7 +29,8 @@ class Reason:
     event. `ends`: evidence that ends it, `ends_without_action` the same on drivers without NVML's recovery action
     (empty = as `ends`). `own_slot`: the reason that marks the event's own slot. `persistence_samples`: how many bad
     samples in a row it takes. `symptom_of`: opens no incident while one of these is open. `supersedes`: these are
-    dropped where both hold. `owner`: who must own the driver or fabric for it to be infrastructure's.
+    dropped where both hold. `owner`: who must own the driver or fabric for it to be infrastructure's. `sxids`: the
+    codes of NVSwitch events that it covers. `line`: the word of a kernel line that it takes.
     """
 
     code: str
@@ -55,6 +56,7 @@ class Reason:
     disagreement: str = ""
     xid: int = -1
     sxid: int = -1
+    sxids: tuple[int, ...] = ()
     line: str = ""
     mask: int = 0
     counters: tuple[str, ...] = ()
@@ -79,6 +81,8 @@ class Rules:
     digest: str
     reasons: Mapping[str, Reason]
     by_xid: Mapping[tuple[int, str], Reason] = field(init=False, repr=False)
+    by_sxid: Mapping[int, Reason] = field(init=False, repr=False)
+    switch_words: Mapping[str, Reason] = field(init=False, repr=False)
     shares: tuple[Reason, ...] = field(init=False, repr=False)
     masks: tuple[Reason, ...] = field(init=False, repr=False)
     bad_mask: int = field(init=False, repr=False)
@@ -86,7 +90,12 @@ class Rules:
 
     def __post_init__(self) -> None:
         by_xid: dict[tuple[int, str], Reason] = {}
+        by_sxid: dict[int, Reason] = {}
         for reason in self.reasons.values():
+            for code in reason.sxids:
+                if code in by_sxid:
+                    raise RulesError(f"{reason.where}: sxid {code} has two rules")
+                by_sxid[code] = reason
             if reason.xid >= 0:
                 key = (reason.xid, reason.line)
                 if key in by_xid:
@@ -103,6 +112,8 @@ class Rules:
         put = object.__setattr__
         shares = tuple(r for r in self.reasons.values() if r.lasts == "share" and r.lowers)
         put(self, "by_xid", by_xid)
+        put(self, "by_sxid", by_sxid)
+        put(self, "switch_words", {r.line: r for r in self.reasons.values() if r.sxids and r.line})
         put(self, "shares", shares)
         put(self, "masks", tuple(r for r in shares if r.mask))
         put(self, "bad_mask", sum({r.mask for r in shares}))
@@ -115,6 +126,19 @@ class Rules:
             if found is not None:
                 return found
         return self.by_xid.get((code, ""))
+
+    def sxid(self, code: int, line: str | None) -> Reason | None:
+        """The reason of an NVSwitch event; the word of its line (`fatal`, `nonfatal`) comes before the table.
+
+        None for a code that no rule knows and whose line says nothing.
+        """
+        known = self.by_sxid.get(code)
+        spoken = self.switch_words.get(line or "")
+        if spoken is None or known is None:
+            return known or spoken
+        if known.lowers == spoken.lowers and not known.review:
+            return known
+        return spoken
 
 
 _TEXTS = ("code", "title", "explanation", "party", "severity", "lasts", "category")
@@ -139,6 +163,10 @@ def reason_from(file: str, entry: Mapping[str, Any], line: int) -> Reason:
         elif key in _LISTS:
             if not isinstance(value, list) or not all(isinstance(v, str) and v for v in value):
                 raise fail(key, "must be a list of texts")
+            values[key] = tuple(value)
+        elif key == "sxids":
+            if not isinstance(value, list) or not all(type(v) is int and 0 <= v <= _NUMBERS["sxid"] for v in value):
+                raise fail(key, "must be a list of codes")
             values[key] = tuple(value)
         elif key in _NUMBERS:
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _NUMBERS[key]:

@@ -9,7 +9,7 @@ import pytest
 
 from fleet.domain.rules import Rules, RulesError, load_rules, read_rules
 from fleet.tests.domain import scenarios
-from fleet.tests.domain.test_scenarios import SCENARIOS, differences
+from fleet.tests.domain.test_scenarios import MORE, SCENARIOS, differences
 
 GOOD = """
 [[reason]]
@@ -33,6 +33,20 @@ def test_the_rule_set_loads_and_its_digest_is_that_of_its_files() -> None:
     assert rules.xid(79, None) is not None
     assert rules.xid(149, "fatal") is not rules.xid(149, None)
     assert rules.xid(9999, None) is None
+
+
+def test_the_word_of_a_switch_line_comes_before_the_table() -> None:
+    rules = load_rules()
+    assert len(rules.by_sxid) == 399
+
+    def code(number: int, word: str | None) -> str | None:
+        reason = rules.sxid(number, word)
+        return reason.code if reason else None
+
+    assert [code(23001, w) for w in (None, "fatal", "nonfatal")] == ["SXID_FABRIC", "SXID_FABRIC", "SXID_NONFATAL"]
+    assert [code(26001, w) for w in (None, "fatal", "nonfatal")] == ["SXID_BY_LINE", "SXID_LINK", "SXID_NONFATAL"]
+    assert [code(12028, w) for w in (None, "fatal", "nonfatal")] == ["SXID_ROUTING", "SXID_LINK", "SXID_ROUTING"]
+    assert [code(99999, w) for w in (None, "fatal", "nonfatal")] == [None, "SXID_LINK", "SXID_NONFATAL"]
 
 
 def test_every_reason_says_what_a_reader_needs() -> None:
@@ -62,6 +76,8 @@ def test_customers_and_nobodys_reasons_never_lower() -> None:
         (('ends = ["reset"]', 'ends = ["reset"]\nsupersedes = ["B"]'), "there is no reason B"),
         (('ends = ["reset"]', 'ends = ["reset"]\nsupersedes = ["A"]'), "a cycle"),
         (('ends = ["reset"]', 'ends = ["reset"]\nxid = true'), "xid"),
+        (('ends = ["reset"]', 'ends = ["reset"]\nsxids = [true]'), "sxids"),
+        (('ends = ["reset"]', 'ends = ["reset"]\nsxids = [7, 7]'), "sxid 7 has two rules"),
     ],
 )
 def test_a_bad_rule_is_refused_with_file_line_and_key(change: tuple[str, str], message: str) -> None:
@@ -87,6 +103,9 @@ MUTATIONS: list[tuple[str, dict[str, Any], str]] = [
     ("GPU_MISSING", {"weight": 50}, "09"),
     ("IB_PORT_DOWN", {"weight": 50}, "27"),
     ("RECOVERY_REQUIRED", {"weight": 100}, "72"),
+    ("SXID_LINK", {"needs": ()}, "s03"),
+    ("SXID_NONFATAL", {"weight": 50}, "s07"),
+    ("XID_74", {"symptom_of": ()}, "s09"),
 ]
 
 
@@ -97,7 +116,7 @@ def test_a_wrong_rule_turns_a_scenario_red(
     rules = load_rules()
     reasons = {**rules.reasons, code: replace(rules.reasons[code], **change)}
     wrong = Rules("wrong", rules.digest, reasons)
-    chosen = next(s for s in SCENARIOS if s["id"] == scenario)
+    chosen = next(s for s in SCENARIOS + MORE if s["id"] == scenario)
     assert differences(chosen) == []
     monkeypatch.setattr(scenarios, "Node", lambda context: _node(context, wrong))
     assert differences(chosen) != []

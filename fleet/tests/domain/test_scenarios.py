@@ -1,4 +1,4 @@
-"""The scenarios of `data/` by their expectations: `fold-scenarios.json`, and ours in `more-scenarios.json`.
+"""The scenarios of `data/` by their expectations: `fold-scenarios.json`, and ours in the other files.
 
 Where the rulings written after them (fold.md 23 to 30) say otherwise, `DECIDED` holds what holds instead; docs/fold.md
 lists these with the ruling.
@@ -17,6 +17,7 @@ from fleet.tests.domain import scenarios
 DATA = Path(__file__).parent / "data"
 SCENARIOS = json.loads((DATA / "fold-scenarios.json").read_text())
 MORE = json.loads((DATA / "more-scenarios.json").read_text())
+MORE += json.loads((DATA / "switch-scenarios.json").read_text())
 
 #: Expectations that a later ruling replaces: (scenario, subject) -> expected.
 DECIDED: dict[tuple[str, str], list[list[Any]]] = {
