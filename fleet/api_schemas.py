@@ -317,7 +317,7 @@ Rule = shape(
     review=s.BooleanField(),
     disagreement=text(),
     xid=whole(allow_null=True),
-    sxid=whole(allow_null=True),
+    sxids=s.ListField(child=s.IntegerField(), help_text="Codes of NVSwitch events that it covers."),
     sources=texts(),
 )
 RuleSet = shape("RuleSet", version=s.CharField(), digest=s.CharField(), found=s.BooleanField())

@@ -225,7 +225,7 @@ def _reason_of(kind: str, code: int | None, severity: str | None, rules: Rules) 
     if kind == "xid":
         return rules.by_xid.get((code, severity or "")) or rules.by_xid.get((code, ""))
     if kind == "sxid":
-        return next((reason for reason in rules.reasons.values() if reason.sxid == code), None)
+        return rules.sxid(code, severity)
     return None
 
 
@@ -429,6 +429,6 @@ def rule(reason: Reason) -> dict[str, Any]:
         "review": reason.review,
         "disagreement": reason.disagreement or None,
         "xid": reason.xid if reason.xid >= 0 else None,
-        "sxid": reason.sxid if reason.sxid >= 0 else None,
+        "sxids": list(reason.sxids) or ([reason.sxid] if reason.sxid >= 0 else []),
         "sources": list(reason.sources),
     }

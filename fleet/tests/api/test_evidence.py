@@ -57,6 +57,19 @@ def test_rules_are_those_of_the_fold(ask: Any) -> None:
     assert one["ends_in_words"]
 
 
+def test_switch_events_are_named_by_their_rule() -> None:
+    from types import SimpleNamespace
+
+    from fleet.api_shapes import event
+
+    raw = {"kind": "sxid", "code": 12028, "pci_bus_id": None, "severity": "nonfatal"}
+    fact = SimpleNamespace(event=SimpleNamespace(**raw), ms=0, sha256=b"x" * 32, received_at=None, is_clock_good=True)
+    rules = load_rules()
+    expected = rules.sxid(12028, "nonfatal")
+    assert expected is not None
+    assert event(fact, line_of(1, 1), rules)["reason"] == expected.code  # type: ignore[arg-type]
+
+
 def samples(text: str) -> list[tuple[str, dict[str, str], float]]:
     """The samples of a metrics page; fails on a line that is none."""
     found = []
