@@ -8,3 +8,7 @@ class OrgsConfig(AppConfig):
 
     name = "orgs"
     verbose_name = "Organisations"
+
+    def ready(self) -> None:
+        """Register the start-up checks."""
+        from orgs import checks  # noqa: F401

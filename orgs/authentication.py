@@ -9,7 +9,7 @@ from django.db import DatabaseError, connection
 from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
-from orgs import keys
+from orgs import keys, viewing
 from orgs.access import get_access, is_open_to_all, list_orgs
 from orgs.addresses import client_address
 from orgs.errors import KeyRefused
@@ -93,6 +93,8 @@ class KeyOrSessionAuthentication(KeyAuthentication):
             if user is not None and user.is_authenticated:
                 if request.method not in ("GET", "HEAD", "OPTIONS"):
                     authentication.SessionAuthentication().enforce_csrf(request)
+                    if viewing.current(request._request):
+                        raise Refused(KeyRefused("You are viewing as a customer: reading only.", "viewing", 403))
                 return user, self._org_of_session(request, user)
         return super().authenticate(request)
 
@@ -103,7 +105,7 @@ class KeyOrSessionAuthentication(KeyAuthentication):
         if org is None:
             detail = "Say which org: ?org=" + ", ".join(orgs) if not wanted else "No such org, or it is not yours."
             raise Refused(KeyRefused(detail, "no_such_org", 404 if wanted else 400))
-        access = get_access(user, org.slug)
+        access = viewing.seen_through(request._request, get_access(user, org.slug))
         if len(access.clusters) > 1:  # a key's cluster is one: rather nothing than too much
             detail = "You may see some clusters of this org only. Ask an admin for a key of the cluster that you need."
             raise Refused(KeyRefused(detail, "restricted", 403))

@@ -227,6 +227,8 @@ def test_view_as_customer_is_read_only_and_audited(alpha: Any, staff: Client) ->
     made = staff.post("/o/alpha/settings/keys/", {"name": "k", "scope": "ingest", "days": 0})
     assert made.status_code == 403
     assert staff.post(f"/provider/orgs/{alpha.pk}/status/", {"status": "suspended"}).status_code == 403
+    assert staff.get("/v1/audit?org=alpha").status_code == 403  # a viewer's session reads no trail
+    assert staff.post("/v1/incidents/1/notes?org=alpha", {"text": "x"}, "application/json").status_code == 403
     assert not ApiKey.objects.exists()
     assert staff.post("/provider/view/end/")["Location"] == f"/provider/orgs/{alpha.pk}/"
     assert "viewing as customer" not in staff.get("/o/alpha/settings/members/").content.decode()

@@ -35,6 +35,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the steps in order."""
         self.check_durability()
+        call_command("check", databases=["default"], tags=["database"])  # refuses a pooler that would mix orgs
         call_command("migrate_schemas", shared=True, verbosity=0)
         call_command("ensure_local_org")
         call_command("migrate_schemas", tenant=True, verbosity=0)
