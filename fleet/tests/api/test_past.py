@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 from django_tenants.utils import tenant_context
 
 from fleet.bodies import load_row
 from fleet.domain.slots import SLOTS_PER_HOUR
 from fleet.domain.verdicts import State
 from fleet.models import Node, NodeHour
-from fleet.tests.api.conftest import FIRST_MINUTE, HOUR_MS, LOST_FROM, LOST_TO, MINUTE_MS, at, start_ms
+from fleet.selectors import get_fleet
+from fleet.selectors_api import Span, Wanted
+from fleet.selectors_api_availability import get_availability
+from fleet.tests.api.conftest import FIRST_MINUTE, HOUR_MS, LOST_FROM, LOST_TO, MINUTE_MS, at, fill, start_ms
 
 pytestmark = pytest.mark.django_db
 
@@ -231,3 +236,19 @@ def test_a_silent_past_is_explained_too(filled: Any) -> None:
     text = explain(org="alpha", gpu="north-1/0", at="2026-01-01T00:00:00Z")
     assert "VERDICT  unknown, weight not counted" in text
     assert "none within five minutes" in text
+
+
+def test_availability_of_the_last_day_is_that_of_the_fleet_page(filled: Any) -> None:
+    fill(filled, "fresh", "fresh-1", with_fault=False, minutes=42, first=int(time.time() * 1000) - 43 * MINUTE_MS)
+    now = timezone.now()
+    with tenant_context(filled):
+        fleet = get_fleet(now, strips=False)
+        window = fleet.window
+        span = Span(window.first_slot, window.now_slot)
+        whole = get_availability(now, span, "node", Wanted()).whole
+        by_gpu = get_availability(now, span, "gpu", Wanted()).whole
+    assert by_gpu == whole
+    sums = fleet.sums
+    assert (whole.known, whole.unknown, whole.nominal) == (sums.known, sums.unknown, sums.nominal)
+    assert (whole.lower + 100 * whole.unknown, whole.upper) == (sums.lower, sums.upper)
+    assert (whole.down, whole.degraded, whole.states[State.HELD]) == (sums.down, sums.degraded, sums.held)
