@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from agent.errors import AgentError
+from agent.wire import canonical_bus_id
 
 log = logging.getLogger("goodput.control")
 
@@ -30,12 +31,12 @@ class Control:
         """Carries out a waiting release request and a waiting test fault."""
         self._poll_release(release)
         try:
-            event = json.loads(self._fault.read_text())
-        except (OSError, ValueError):
+            text = self._fault.read_text()
+            self._fault.unlink()  # before it is carried out: one that cannot be removed would come again and again
+            event = json.loads(text)
+        except (OSError, ValueError, RecursionError):
             return
-        with contextlib.suppress(OSError):
-            self._fault.unlink()
-        if isinstance(event, dict):
+        if _is_fault(event):
             inject(event)
 
     def _poll_release(self, release: Callable[[float], None]) -> None:
@@ -48,6 +49,13 @@ class Control:
         seconds = until - time.time()
         if 0 < seconds <= 3600:
             release(seconds)
+
+
+def _is_fault(event: object) -> bool:
+    """Whether this is what `request_fault` leaves, and nothing else."""
+    if not isinstance(event, dict) or set(event) != {"kind", "code", "pci_bus_id"} or event["kind"] != "xid":
+        return False
+    return type(event["code"]) is int and canonical_bus_id(str(event["pci_bus_id"])) == event["pci_bus_id"]
 
 
 def refuse_fault(_event: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import threading
 from typing import Any, Callable, Optional, Sequence
 
 from agent import __version__, wire
+from agent.bounds import bounded
 from agent.clock import Clock, Instant
 from agent.collect.base import ERROR, Collector, Reading, build_interval, public_xids
 from agent.errors import PermissionProblem
@@ -43,7 +44,7 @@ class Node:
         self.sender = sender
         self.version = __version__ + (wire.SIMULATED_SUFFIX if simulated else "")
         self._hw_id = hw_id
-        self._farewell = store.memory("farewell")  # the shutdown notice that the boot before this one left
+        self._farewell = _notice(store.memory("farewell"))  # the shutdown notice that the boot before this one left
         self._shutdown = shutdown
         self._net = net
         self._driver: Optional[str] = None
@@ -53,6 +54,7 @@ class Node:
         self._thread: Optional[threading.Thread] = None
         self.durations_ms: dict[str, int] = {}
         self._injected: list[dict[str, Any]] = []
+        self._told_odd = False
         now = clock.now()
         boot_id = now.boot_id
         if store.is_new_boot(boot_id):
@@ -66,7 +68,10 @@ class Node:
         elif store.memory("shutdown").get("boot_id") == boot_id:
             self._shutdown = "clean"
         for collector in self.collectors:
-            collector.restore(store.memory(collector.source))
+            try:
+                collector.restore(store.memory(collector.source))
+            except Exception:
+                log.exception("what %s remembered cannot be read; it begins anew", collector.source)
 
     def read(self, at: Instant) -> list[Reading]:
         """A reading of every collector; a bug in one is an `error` of that source and hides no other."""
@@ -116,7 +121,13 @@ class Node:
             memory["farewell"] = {}
         if self._injected:
             self._tell_injected(interval, at)
-        self.store.add_sample(interval, self.head(at, readings), memory)
+        odd: list[str] = []
+        interval = bounded(interval, "INTERVAL", odd)
+        head = bounded(self.head(at, readings), "BATCH", odd)
+        if odd and not self._told_odd:
+            self._told_odd = True
+            log.warning("values that no contract allows are left out: %s", ", ".join(sorted(set(odd))[:8]))
+        self.store.add_sample(interval, head, memory)
         self._farewell = {}
         self._committed.update({source: json.dumps(value, sort_keys=True) for source, value in memory.items()})
         first = self._sampled == 0
@@ -171,3 +182,9 @@ class Node:
         for collector in self.collectors:
             collector.close()
         self.store.close()
+
+
+def _notice(memory: dict[str, Any]) -> dict[str, Any]:
+    """A shutdown notice as `leave_farewell` left it; empty if it is none."""
+    whole = all(isinstance(memory.get(key), int) for key in ("at", "mono")) and isinstance(memory.get("boot_id"), str)
+    return memory if whole else {}

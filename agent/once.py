@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Sequence
 
 from agent import wire
+from agent.bounds import bounded
 from agent.build_nodes import build
 from agent.collect.base import build_interval
 from agent.config import Settings
@@ -22,8 +23,9 @@ def one_batch(node: Node) -> dict[str, Any]:
     """A batch of one sample taken now, as it would be sent, in the wire's order of keys."""
     at = node.clock.now()
     readings = node.read(at)
-    batch = node.head(at, readings)
-    batch.update({"schema_version": wire.SCHEMA_VERSION, "intervals": [build_interval(at, readings)]})
+    batch = bounded(node.head(at, readings), "BATCH")
+    interval = bounded(build_interval(at, readings), "INTERVAL")
+    batch.update({"schema_version": wire.SCHEMA_VERSION, "intervals": [interval]})
     return wire.ordered(batch)
 
 

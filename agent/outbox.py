@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import sqlite3
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Optional
+from typing import Any, Iterable, Iterator, Optional, Sequence
 
 from agent import failpoints, wire
 from agent.outbox_file import OutboxDamaged, is_whole, translated
 from agent.outbox_room import QUARANTINED, QUEUED, SENT, Room
+
+log = logging.getLogger("goodput.outbox")
 
 FORMAT = 1
 LIMIT_BYTES = 500_000_000  # with the WAL file: the product guide's promise
@@ -26,7 +29,11 @@ WAL_RESERVE_BYTES = 16 << 20  # the WAL grows beyond its checkpoint size while a
 CHECKED_BYTES = 64_000_000  # a larger file would delay the start; its damage shows when it is used
 SENT_KEPT_MS = 48 * 3_600_000  # for a server that is restored from a backup
 QUARANTINE_MOST = 500  # batches; older ones become tombstones
+_LOCK_WAIT_S = 2.0  # for another process's transaction, such as that of `resend`
 FIRST_BATCHES = 10  # of a boot, which carry `last_alive`
+
+# WireError and what json, msgpack and gzip say of bytes that a disk has changed are all of these
+_UNUSABLE = (ValueError, TypeError, OverflowError, AttributeError, RecursionError)
 
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -64,7 +71,7 @@ class Outbox:
         self._lock = threading.RLock()
         self._leased: set[int] = set()
         self._db = sqlite3.connect(
-            ":memory:" if volatile else str(path), timeout=10, isolation_level=None, check_same_thread=False
+            ":memory:" if volatile else str(path), timeout=_LOCK_WAIT_S, isolation_level=None, check_same_thread=False
         )
         try:
             with translated():
@@ -123,7 +130,10 @@ class Outbox:
         """A JSON value kept under `key`."""
         with self._lock, translated():
             row = self._db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
-        return default if row is None else json.loads(row[0])
+        try:
+            return default if row is None else json.loads(row[0])
+        except ValueError:
+            raise OutboxDamaged(f"the value of {key} cannot be read") from None
 
     def _put(self, key: str, value: Any) -> None:
         self._db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, json.dumps(value)))
@@ -191,8 +201,6 @@ class Outbox:
         return made
 
     def _assemble_one(self, now_ms: int) -> bool:
-        import msgpack
-
         with self._lock, translated():
             rows = self._db.execute(
                 "SELECT id, head, body FROM samples ORDER BY id LIMIT ?", (wire.INTERVALS_PER_BATCH,)
@@ -200,18 +208,20 @@ class Outbox:
         rows = [row for row in rows if row[1] == rows[0][1]]
         if not rows:
             return False
-        batch: dict[str, Any] = json.loads(rows[0][1])
-        batch["intervals"] = [msgpack.unpackb(row[2], raw=False) for row in rows]
         failpoints.reach("before_batch_commit")
         with self.transaction():
-            self._add_batch_facts(batch)
             try:
-                body, sha256 = wire.pack(batch)
-            except (wire.WireError, OverflowError, ValueError, TypeError):
-                # a sample that the contract does not allow must not stop those behind it
-                self._put("unencodable", int(self.get("unencodable", 0)) + len(rows))
-                self._db.executemany("DELETE FROM samples WHERE id=?", [(row[0],) for row in rows])
-                return True
+                batch, body, sha256 = self._packed(rows)
+            except _UNUSABLE:
+                # one sample that cannot be sent must stop neither those beside it nor those behind it
+                rows = rows[:1]
+                try:
+                    batch, body, sha256 = self._packed(rows)
+                except _UNUSABLE as error:
+                    log.error("a sample cannot be sent and is given up: %s", error)
+                    self._put("unencodable", int(self.get("unencodable", 0)) + 1)
+                    self._db.execute("DELETE FROM samples WHERE id=?", (rows[0][0],))
+                    return True
             self._room.make(len(body), now_ms)
             self._db.execute(
                 "INSERT INTO batches (agent_id, seq, sha256, body, made_at) VALUES (?, ?, ?, ?, ?)",
@@ -222,6 +232,16 @@ class Outbox:
                 self._put("seq", batch["seq"])
         failpoints.reach("after_batch_commit")
         return True
+
+    def _packed(self, rows: Sequence[tuple[int, str, bytes]]) -> tuple[dict[str, Any], bytes, str]:
+        """(batch, gzip member, hash) of these samples. Raises one of _UNUSABLE if one of them cannot be sent."""
+        import msgpack
+
+        batch: dict[str, Any] = json.loads(rows[0][1])
+        batch["intervals"] = [msgpack.unpackb(row[2], raw=False) for row in rows]
+        self._add_batch_facts(batch)
+        body, sha256 = wire.pack(batch)
+        return batch, body, sha256
 
     def _add_batch_facts(self, batch: dict[str, Any]) -> None:
         batch["schema_version"] = wire.SCHEMA_VERSION

@@ -28,7 +28,8 @@ def translated() -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         text = str(error)
-        if "full" in text or "disk I/O" in text or "readonly" in text or "unable to open" in text:
+        # "locked": another process holds a transaction open; the sample must not wait for it
+        if any(word in text for word in ("full", "disk I/O", "readonly", "unable to open", "locked")):
             raise OutboxFull(text) from error
         if "malformed" in text:
             raise OutboxDamaged(text) from error

@@ -90,7 +90,10 @@ class Runner:
         if self._release.is_set():
             self._release.clear()
             self.release(RELEASE_S)
-        self._each_turn()
+        try:
+            self._each_turn()
+        except Exception:
+            log.exception("a request from another process could not be carried out")
 
     def release(self, seconds: float) -> None:
         """Lets go of the driver for a while, so that a GPU can be reset."""

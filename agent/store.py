@@ -44,15 +44,22 @@ class Store:
         keep_reserve(self._reserve)
 
     def _open(self) -> Optional[Outbox]:
-        for _attempt in range(2):
-            try:
-                return Outbox(self.path, self._limit)
-            except OutboxDamaged as damage:
-                self._begin_anew(str(damage))
-            except OutboxFull as full:
-                self._complain(str(full))
-                return None
-        raise OutboxDamaged("a new outbox cannot be made")
+        try:
+            return Outbox(self.path, self._limit)
+        except OutboxDamaged as damage:
+            return self._replaced(str(damage))
+        except OutboxFull as full:
+            self._complain(str(full))
+            return None
+
+    def _replaced(self, why: str) -> Optional[Outbox]:
+        """A new outbox in place of a damaged one; None, and memory is used, while the disk allows not even that."""
+        try:
+            self._begin_anew(why)
+            return Outbox(self.path, self._limit)
+        except (OutboxFull, OutboxDamaged, OSError, sqlite3.Error) as error:
+            self._complain(f"{type(error).__name__}: {error}")
+            return None
 
     def _begin_anew(self, why: str) -> None:
         aside = set_aside(self.path)
@@ -95,18 +102,19 @@ class Store:
                 return action(self.outbox)
             except OutboxFull as full:
                 spend_reserve(self._reserve)
-                with contextlib.suppress(OutboxFull):
+                with contextlib.suppress(OutboxFull, OutboxDamaged):
                     return action(self.outbox)
                 self._complain(str(full))
-                if self._volatile is None:
-                    self._volatile = Outbox(self.path, VOLATILE_BYTES, volatile=True)
-                return action(self._volatile)
             except OutboxDamaged as damage:
                 if self._disk is not None:
                     self._disk.close()
-                self._begin_anew(str(damage))
-                self._disk = Outbox(self.path, self._limit)
-                return action(self._disk)
+                self._disk = self._replaced(str(damage))
+                with contextlib.suppress(OutboxFull, OutboxDamaged):
+                    return action(self.outbox)
+                self._complain(str(damage))
+            if self._volatile is None:
+                self._volatile = Outbox(self.path, VOLATILE_BYTES, volatile=True)
+            return action(self._volatile)
 
     def _return_to_disk(self) -> None:
         """Moves what memory holds to the disk once it takes data again."""
@@ -119,13 +127,19 @@ class Store:
                 if self._disk is None:
                     return
             self._disk.put("probe", 1)
-        except (OutboxFull, OutboxDamaged, sqlite3.Error):
+        except OutboxDamaged as damage:
+            if self._disk is not None:
+                self._disk.close()
+            self._disk = self._replaced(str(damage))
+            if self._disk is None:
+                return
+        except (OutboxFull, sqlite3.Error):
             return
         try:
             volatile.assemble(0)
             self._disk.adopt(("", *row[1:]) for row in volatile.queued())
-        except OutboxFull:
-            return
+        except (OutboxFull, OutboxDamaged):
+            return  # memory keeps it; a damaged file is replaced at the next look
         volatile.close()
         self._volatile = None
         self.trouble = ""

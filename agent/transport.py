@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
+import threading
 import time
 from dataclasses import dataclass
 from typing import Mapping, Optional
@@ -114,10 +116,19 @@ class Transport:
             raise TransportError(_plain(error)) from None
 
     def _attempt(self, body: bytes, headers: Mapping[str, str]) -> Reply:
-        until = time.monotonic() + self._deadline_s
         if self._connection is None:
             self._connection = self._connect()
-        connection = self._connection
+        # a socket's timeout begins anew with each byte: headers that drip would hold the sender for days
+        watch = threading.Timer(self._deadline_s, _cut, (self._connection,))
+        watch.daemon = True
+        watch.start()
+        try:
+            return self._exchange(self._connection, body, headers)
+        finally:
+            watch.cancel()
+
+    def _exchange(self, connection: http.client.HTTPConnection, body: bytes, headers: Mapping[str, str]) -> Reply:
+        until = time.monotonic() + self._deadline_s
         connection.request("POST", self._target, body=body, headers={**headers, **self._proxy_headers})
         response = connection.getresponse()
         data = b""
@@ -186,6 +197,14 @@ def _bypasses(host: str, no_proxy: str) -> bool:
         if entry == "*" or (entry and (host.lower() == entry or host.lower().endswith("." + entry))):
             return True
     return with_loopback
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    """Ends a connection under the thread that waits for it, which then sees its end."""
+    found = connection.sock
+    if found is not None:
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(found, socket.SHUT_RDWR)  # past TLS, whose own shutdown is not for other threads
 
 
 def _plain(error: BaseException) -> str:

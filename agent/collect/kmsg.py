@@ -195,10 +195,16 @@ class KmsgCollector:
 
     def _loop(self) -> None:
         while not self._stop.is_set():
-            self.read_waiting()
-            source = self._source
-            if source is None or not source.wait(_IDLE_S):
-                self._stop.wait(_IDLE_S if source is None else 0.0)
+            try:
+                self.read_waiting()
+                source = self._source
+                if source is None or not source.wait(_IDLE_S):
+                    self._stop.wait(_IDLE_S if source is None else 0.0)
+            except Exception:  # a thread that ended would be silence under the name of health
+                log.exception("reading the kernel log failed; it is opened anew")
+                with self._lock:
+                    self._fail(ERROR, "unexpected")
+                self._stop.wait(_IDLE_S)
 
     # -- sampling ------------------------------------------------------------------------------------------------
 

@@ -69,11 +69,14 @@ def serve() -> int:
     else:
         library = Library()
     give_back()
+    # what a driver's library prints must not stand between the answers: they get a descriptor of their own
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     for line in sys.stdin:
         request = json.loads(line)
         raw = {"init": 12} if library is None else library.read()
-        sys.stdout.write(json.dumps({"id": request["id"], "raw": raw}) + "\n")
-        sys.stdout.flush()
+        answers.write(json.dumps({"id": request["id"], "raw": raw}) + "\n")
+        answers.flush()
         if request["id"] == 1:
             give_back()  # what the first reading loaded and compiled
     if library is not None:

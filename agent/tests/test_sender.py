@@ -149,8 +149,8 @@ def test_live_goes_before_the_backlog_and_a_poison_batch_blocks_nothing(tmp_path
 
     def behave(handler, body):
         if backend.receipt(body)["seq"] == 2:
-            handler.answer(500, b"")
             del backend.batches[next(k for k, b in backend.batches.items() if b["seq"] == 2)]
+            handler.answer(500, b"")
             return True
         return False
 
@@ -323,11 +323,24 @@ def dripping():
         yield b"x"
 
 
+def dripping_headers():
+    yield b"HTTP/1.1 200 OK\r\nX-Long: "
+    while True:
+        yield b"x"
+
+
+def never_final():
+    while True:
+        yield b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
 @pytest.mark.parametrize(
     ("chunks", "pause"),
     [
         (endless, 0.0),
         (dripping, 0.05),
+        (dripping_headers, 0.05),
+        (never_final, 0.05),
         (lambda: [b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n" + b"x" * 200_000], 0.0),
         (lambda: [b"HTTP/1.1 100 Continue\r\n\r\n" * 50], 0.0),
         (lambda: [b"SSH-2.0-OpenSSH_9\r\n"], 0.0),
@@ -347,7 +360,7 @@ def test_a_hostile_answer_is_bounded_and_empties_nothing(chunks, pause):
     else:
         assert len(reply.body) <= 65536
         assert contract.decide(reply.status, reply.headers, reply.body, SHA, 1, 0.0).action != contract.DELIVERED
-    assert time.monotonic() - before < 30
+    assert time.monotonic() - before < 15
     transport.close()
     server.close()
 
