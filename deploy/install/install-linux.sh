@@ -341,9 +341,10 @@ write_agent_env() { # settings that exist stay, unless a flag names a new value
         printf '# Settings of the Goodput agent; goodput-agent run --help lists them.\n' > "$work/agent.env"
     fi
     if [ "$endpoint_given" = no ] && [ -n "$old_endpoint" ]; then endpoint=$old_endpoint; fi
+    cluster=${cluster:-${old_cluster:-local-dev}}
     {
         printf 'GOODPUT_ENDPOINT=%s\n' "$endpoint"
-        printf 'GOODPUT_CLUSTER=%s\n' "${cluster:-${old_cluster:-local-dev}}"
+        printf 'GOODPUT_CLUSTER=%s\n' "$cluster"
         # as a system service the key comes as a systemd credential
         if [ "$user" = yes ] && [ -n "$token_file$(cat "$config/token" 2>/dev/null)" ]; then
             printf 'GOODPUT_TOKEN_FILE=%s\n' "${config#"$root"}/token"
@@ -392,7 +393,7 @@ start_agent() {
         say 'systemd does not run here, so nothing was started. Start it with:'
         local token=''
         if [ -s "$config/token" ]; then token=" --token-file ${config#"$root"}/token"; fi
-        say "  ${prefix#"$root"}/goodput-agent run --endpoint $endpoint --cluster ${cluster:-local-dev}$token"
+        say "  ${prefix#"$root"}/goodput-agent run --endpoint $endpoint --cluster $cluster$token"
     fi
     done_with "The agent $release"
     say "Check it: ${prefix#"$root"}/goodput-agent doctor --endpoint $endpoint"
@@ -512,6 +513,7 @@ write_stack_env() { # keeps what is there; only what the installer decides is re
     printf '%s\n' "$release" > "$work/VERSION"
     if [ -r "$file" ]; then
         grep -v '^COMPOSE_FILE=\|^GOODPUT_VERSION=\|^GOODPUT_BUILD_CONTEXT=' "$file" > "$work/env" || true
+        if [ -n "${GOODPUT_REGISTRY:-}" ]; then sed -i.old '/^GOODPUT_REGISTRY=/d' "$work/env"; fi
     else
         printf '# Settings of the stack: %s/env.example lists them all.\n' "$origin" > "$work/env"
     fi
@@ -519,6 +521,7 @@ write_stack_env() { # keeps what is there; only what the installer decides is re
         printf 'COMPOSE_FILE=%s\n' "$1"
         printf 'GOODPUT_VERSION=%s\n' "$release"
         printf 'GOODPUT_BUILD_CONTEXT=%s\n' "./goodput-$release"
+        if [ -n "${GOODPUT_REGISTRY:-}" ]; then printf 'GOODPUT_REGISTRY=%s\n' "$GOODPUT_REGISTRY"; fi
     } >> "$work/env"
     (umask 077 && put "$work/env" "$file" 600)
 }
@@ -554,6 +557,7 @@ remove() {
             if [ "$purge" = yes ]; then
                 drop "$config"
                 drop "$state"
+                [ "$user" = yes ] || drop "$root/var/lib/private/goodput-agent" # where systemd keeps it
             fi
             if runs_systemd; then do_it ctl daemon-reload || true; fi
             ;;

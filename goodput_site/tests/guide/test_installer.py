@@ -254,6 +254,98 @@ def bare_path(tmp_path: Path) -> str:
     return str(folder)
 
 
+DOCKER = """#!/bin/sh
+echo "$*" >> "$DOCKER_LOG"
+case "$*" in info) echo " Runtimes: io.containerd.runc.v2 $DOCKER_RUNTIMES runc" ;; esac
+"""
+
+
+def with_docker(tmp_path: Path, system: str = "Linux", gpus: bool = False) -> dict[str, str]:
+    """An environment whose docker writes down what it is asked (there is no Docker here)."""
+    folder = Path(bare_path(tmp_path))
+    programs = {"docker": DOCKER}
+    if gpus:
+        programs["nvidia-smi"] = "#!/bin/sh\necho 'GPU 0: NVIDIA H100 (UUID: GPU-1)'\n"
+    if system == "Darwin":
+        programs["uname"] = '#!/bin/sh\n[ "$1" = -m ] && echo arm64 || echo Darwin\n'
+    for name, text in programs.items():
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    runtimes = "nvidia" if gpus else ""
+    return {"PATH": str(folder), "DOCKER_LOG": str(tmp_path / "docker.log"), "DOCKER_RUNTIMES": runtimes}
+
+
+def run_stack(origin: str, tmp_path: Path, env: dict[str, str], *flags: str) -> tuple[str, list[str], Path]:
+    """(what it said, what docker was asked, the stack's folder) of an installation of the Docker stack."""
+    home = tmp_path / "home"
+    home.mkdir(exist_ok=True)
+    log = Path(env["DOCKER_LOG"])
+    log.write_text("")
+    done = subprocess.run(
+        ["bash", SCRIPT, *flags],
+        env={"HOME": str(home), "GOODPUT_ORIGIN": origin, "NO_PROXY": "*", **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, log.read_text().splitlines(), home / "goodput"
+
+
+@pytest.mark.parametrize("system", ["Linux", "Darwin"])
+def test_the_docker_stack_is_laid_out_built_and_started(system: str, offered: Offered, tmp_path: Path) -> None:
+    env = with_docker(tmp_path, system)
+    said, asked, stack = run_stack(offered[0], tmp_path, env)
+    assert asked[-2:] == ["compose build", "compose up -d"]
+    assert (stack / "docker-compose.yml").read_bytes() == (ROOT / "docker-compose.release.yml").read_bytes()
+    assert (stack / f"goodput-{VERSION}/deploy/docker/server.Dockerfile").exists()
+    settings = (stack / ".env").read_text().splitlines()
+    assert "COMPOSE_FILE=docker-compose.yml" in settings
+    assert f"GOODPUT_BUILD_CONTEXT=./goodput-{VERSION}" in settings
+    assert stat.S_IMODE((stack / ".env").stat().st_mode) == 0o600
+    assert "Open http://localhost:8080/" in said
+    with (stack / ".env").open("a") as file:
+        file.write("POSTGRES_PASSWORD=mine\n")
+    _, asked, _ = run_stack(offered[0], tmp_path, env)  # again: the upgrade
+    assert "POSTGRES_PASSWORD=mine" in (stack / ".env").read_text()
+    assert (stack / ".env").read_text().count("COMPOSE_FILE=") == 1
+    _, asked, _ = run_stack(offered[0], tmp_path, env, "--uninstall")
+    assert asked[-1].strip() == "compose down --remove-orphans"
+    assert sorted(files_of(stack)) == [".env", "release.pub"]
+    run_stack(offered[0], tmp_path, env, "--uninstall", "--purge")
+    assert not stack.exists()
+
+
+def test_with_gpus_and_the_toolkit_the_second_file_is_added(offered: Offered, tmp_path: Path) -> None:
+    _, _, stack = run_stack(offered[0], tmp_path, with_docker(tmp_path, gpus=True))
+    assert "COMPOSE_FILE=docker-compose.yml:docker-compose.gpu.yml" in (stack / ".env").read_text().splitlines()
+
+
+def test_gpus_without_the_toolkit_are_told(offered: Offered, tmp_path: Path) -> None:
+    env = {**with_docker(tmp_path, gpus=True), "DOCKER_RUNTIMES": ""}
+    said, _, stack = run_stack(offered[0], tmp_path, env)
+    assert "Container Toolkit is not set up" in said
+    assert "COMPOSE_FILE=docker-compose.yml" in (stack / ".env").read_text().splitlines()
+
+
+def test_images_come_from_a_registry_or_an_archive_where_there_is_one(offered: Offered, tmp_path: Path) -> None:
+    env = with_docker(tmp_path)
+    _, asked, stack = run_stack(offered[0], tmp_path, {**env, "GOODPUT_REGISTRY": "r.example/"})
+    assert asked[-2:] == ["compose pull", "compose up -d"]
+    _, asked, _ = run_stack(offered[0], tmp_path, env)  # it is remembered
+    assert asked[-2:] == ["compose pull", "compose up -d"]
+    (stack / ".env").unlink()
+    (offered[1] / f"goodput-images-{VERSION}.tar").write_bytes(b"images")
+    call_command("release", out=offered[1], date="2026-11-30")
+    for key in (tmp_path / "home").rglob("release.pub"):
+        key.unlink()
+    _, asked, _ = run_stack(offered[0], tmp_path, env)
+    assert asked[-2].startswith("load -i ")
+    assert asked[-1] == "compose up -d"
+
+
 def test_macos_gets_the_stack_only(offered: Offered, tmp_path: Path) -> None:
     path = bare_path(tmp_path)
     (Path(path) / "uname").unlink()
