@@ -220,7 +220,8 @@ def _fill(
     if any(getattr(incident, name) != value for name, value in values.items()) or incident.pk is None:
         for name, value in values.items():
             setattr(incident, name, value)
-        incident.save()
+        # derived columns only: what people wrote meanwhile stays
+        incident.save(update_fields=None if incident.pk is None else list(values))
 
 
 def _overlap(incident: Incident, facts: IncidentFacts) -> bool:
