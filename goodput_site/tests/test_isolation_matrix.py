@@ -102,6 +102,7 @@ SHOWS = {
     "v1/nodes.csv": "admin_read",
     "v1/nodes.json": "viewer",
     "v1/nodes/<int:node_id>": "read",
+    "v1/governance/nodes": "read",
     "v1/incidents": "read",
     "v1/incidents.csv": "read",
     "v1/incidents.json": "read",
@@ -132,6 +133,7 @@ NOTHING = (
     "v1/clusters.?*",  # the other forms of a list that is shown above: fleet/tests/api
     "v1/fleet.?*",
     "v1/nodes/?*",
+    "v1/governance/nodes.?*",
     "v1/gpus*",
     "v1/events*",
     "v1/availability*",
@@ -153,20 +155,20 @@ def ours() -> list[str]:
     return [route for route in routes() if route.startswith((O, "provider/", "v1/")) or route == "metrics"]
 
 
-def plant(org: Any, name: str) -> None:
+def plant(org: Any, name: str, pk: int = PLANTED) -> None:
     """Rows of one primary key and one name in an org."""
     from django.utils import timezone
 
     from fleet.models import Cluster, Incident, Node, NodeLive
 
     with tenant_context(org):
-        cluster = Cluster.objects.create(pk=PLANTED, name=name)
-        node = Node.objects.create(pk=PLANTED, cluster=cluster, identity=f"name:{name}", name=name)
+        cluster = Cluster.objects.create(pk=pk, name=name)
+        node = Node.objects.create(pk=pk, cluster=cluster, identity=f"name:{name}", name=name)
         gpu = {"subject": "g0", "kind": "gpu", "device": f"GPU-{name}", "state": "observed", "nominal": 100}
         NodeLive.objects.create(node=node, summary={"subjects": [gpu]}, last_sample_at=timezone.now())
         slot = int(timezone.now().timestamp()) // 15
         Incident.objects.create(
-            pk=PLANTED,
+            pk=pk,
             node=node,
             cluster=cluster,
             scope="node",
@@ -227,9 +229,9 @@ def body_of(response: Any) -> str:
     return str(content.decode(errors="replace"))
 
 
-def path_for(route: str, org: Any) -> str:
+def path_for(route: str, org: Any, pk: int = PLANTED) -> str:
     """The route's path with the org's values and the planted primary keys."""
-    number = str(PLANTED)
+    number = str(pk)
     ids = ("cluster_id", "node_id", "incident_id", "membership_id", "invitation_id", "key_id", "contract_id")
     return path_of(route, org_slug=org.slug, org_id=str(org.pk), **dict.fromkeys(ids, number))
 
@@ -307,6 +309,35 @@ def test_isolation_a_viewer_changes_nothing(callers: dict[str, Client], alpha: A
             if status not in (403, 404, 405):
                 wrong.append(f"{who} posts to /{route}: {status}")
     assert wrong == []
+
+
+def test_isolation_who_sees_some_clusters_reads_nothing_of_the_others(
+    callers: dict[str, Client], alpha: Any, client_of: Any, key_of: Any
+) -> None:
+    """A restricted person's pages and session, and a key of one cluster, on every route with the ids of the others."""
+    from orgs.services import create_user, set_role
+
+    hidden = PLANTED + 1
+    plant(alpha, "hidden-cluster", hidden)
+    person = create_user("restricted@alpha.example", actor="test")
+    set_role(person, alpha, "finance", clusters=[MINE], actor="test")
+    key = key_of(alpha, "read", cluster=MINE)
+    everybody = {
+        "person": client_of(person),
+        "key": Client(HTTP_HOST="localhost", HTTP_AUTHORIZATION=f"Bearer {key}"),
+    }
+    wrong = []
+    for route in (route for route in ours() if not route.startswith("provider/")):
+        for who, client in everybody.items():
+            client.raise_request_exception = False
+            response = client.get(path_for(route, alpha, hidden))
+            if response.status_code >= 500 or "hidden-" in body_of(response):
+                wrong.append(f"{who} gets {response.status_code} from /{route}")
+    assert wrong == []
+    assert MINE in body_of(everybody["person"].get("/o/alpha/fleet.csv"))  # their own they do see
+    assert MINE in body_of(everybody["person"].get("/v1/nodes"))
+    assert MINE in body_of(everybody["key"].get("/v1/nodes"))
+    assert "hidden-" in body_of(callers["viewer"].get("/o/alpha/fleet.csv"))  # and there is something to hide
 
 
 # The table itself is tested: what it guards is taken away, and it must notice.
