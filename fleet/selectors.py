@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
+from operator import add
 from typing import Any
 
 from django.db import connection
@@ -21,11 +22,14 @@ from fleet.fleet_json import as_json
 from fleet.hour_sums import Sums, total
 from fleet.models import Cluster
 from fleet.reading import ClusterRows, Filter, Fleet, NodeRow, Period, PlaceRow
+from fleet.selectors_days import DAY_HOURS, closed_sums
 from fleet.selectors_hours import (
     Bounds,
+    NodeHours,
     Window,
     add_up,
     hourly_stretches,
+    hours_per_stretch,
     load_bodies,
     load_figures,
     load_first_bodies,
@@ -45,6 +49,7 @@ NODES_OF_CLUSTER = 64  # per page of one cluster
 LEAST_PER_CLUSTER = 4
 CLUSTERS_ON_PAGE = 12
 TEN_MINUTES = 40  # slots
+LEAST_DAYS = 4  # a window with fewer whole days is added up at once
 
 
 _NODES = """
@@ -134,7 +139,7 @@ def read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster], only
     with connection.cursor() as cursor:
         cursor.execute(_NODES, {"only": only})
         nodes = [row for row in cursor.fetchall() if row[2] in clusters]
-    added = add_up(window, only)
+    added = add_up(window, only) if only else added_up(window)
     new = {
         node_id: added[node_id].first_hour
         for node_id, _, _, first_seen_at, *_ in nodes
@@ -171,6 +176,21 @@ def read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster], only
     return found
 
 
+def added_up(window: Window) -> dict[int, NodeHours]:
+    """Every node's rows of the window, added up; of a long one the days that are over come from `closed_sums`."""
+    first_day = -(-window.first_hour // DAY_HOURS)
+    if window.last_hour // DAY_HOURS - first_day < LEAST_DAYS:
+        return add_up(window)
+    end_hour, closed = closed_sums(first_day, window.last_hour)
+    head = add_up(Window(window.first_hour, first_day * DAY_HOURS - 1, window.now_slot))
+    tail = add_up(Window(end_hour, window.last_hour, window.now_slot))
+    for part in (head, tail):
+        for node, more in part.items():
+            have = closed.get(node)
+            closed[node] = NodeHours(*map(min, have[:1], more[:1]), *map(add, have[1:], more[1:])) if have else more
+    return closed
+
+
 def drawn_from_slot(rows: list[NodeRow], window: Window) -> int:
     """Where strips begin: a fleet younger than the window fills them from its first evidence on, by ten minutes."""
     first = min((row.bounds.first_slot for row in rows), default=window.first_slot)
@@ -191,7 +211,7 @@ def with_strips(
         if period is Period.DAY:
             strip = draw(node_stretches(rows, row.bounds), drawn_from, now_slot, *row.bounds.drawn)
         else:
-            hours = hourly_stretches(figures.get(row.id, {}), row.bounds)
+            hours = hourly_stretches(figures.get(row.id, {}), row.bounds, hours_per_stretch(window))
             strip = draw(hours, drawn_from, now_slot, *row.bounds.drawn)
             strip = replace(strip, words=f"GPU time {in_words(spent_of(row.sums))}")
         places = tuple(_place(row, gpu, rows, drawn_from, now_slot) for gpu in row.now.gpus) if row.id == opened else ()

@@ -97,8 +97,9 @@ select node_id, min(hour), sum(gpus * 3600 - unknown_s)::bigint, sum(nominal_sum
 
 
 _FIGURES = """
-select node_id, hour, gpus, gpus * 3600 - unknown_s, down_s - held_s, degraded_s, held_s
-  from fleet_nodehour where node_id = any(%s) and hour between %s and %s
+select node_id, hour / %s, max(gpus), sum(gpus * 3600 - unknown_s)::bigint, sum(down_s - held_s)::bigint,
+       sum(degraded_s)::bigint, sum(held_s)::bigint
+  from fleet_nodehour where node_id = any(%s) and hour between %s and %s group by 1, 2
 """
 
 
@@ -163,7 +164,7 @@ def node_sums(hours: NodeHours | None, bounds: Bounds) -> Sums:
 
 
 class HourFigures(NamedTuple):
-    """A node hour's columns: GPU-seconds."""
+    """Some hours of a node, columns added up: GPU-seconds."""
 
     gpus: int
     known: int
@@ -172,27 +173,40 @@ class HourFigures(NamedTuple):
     held: int
 
 
+def hours_per_stretch(window: Window) -> int:
+    """How many hours a long strip draws as one: a picture holds some 240 of them."""
+    return max(1, (window.last_hour - window.first_hour + 1) // 240)
+
+
 def load_figures(window: Window, node_ids: Sequence[int]) -> dict[int, dict[int, HourFigures]]:
-    """node → hour → figures."""
+    """node → hour // `hours_per_stretch` → figures."""
     figures: dict[int, dict[int, HourFigures]] = defaultdict(dict)
     with connection.cursor() as cursor:
-        cursor.execute(_FIGURES, [list(node_ids), window.first_hour, window.last_hour])
+        cursor.execute(_FIGURES, [hours_per_stretch(window), list(node_ids), window.first_hour, window.last_hour])
         for node_id, hour, *numbers in cursor.fetchall():
             figures[node_id][hour] = HourFigures(*numbers)
     return figures
 
 
-def hourly_stretches(rows: Mapping[int, HourFigures], bounds: Bounds) -> list[Stretch]:
-    """A node's hours within its bounds as one stretch each; `affected` is the share of its GPU time, rounded up."""
+def hourly_stretches(rows: Mapping[int, HourFigures], bounds: Bounds, hours: int = 1) -> list[Stretch]:
+    """A node's time within its bounds, `hours` as one stretch; `affected` is the share of its GPU time, rounded up."""
     out: list[Stretch] = []
-    for hour in range(hour_of_slot(bounds.first_slot), hour_of_slot(bounds.end_slot - 1) + 1):
-        base = hour * SLOTS_PER_HOUR
-        first, end = max(bounds.first_slot, base), min(bounds.end_slot, base + SLOTS_PER_HOUR)
-        row = rows.get(hour)
+    slots = hours * SLOTS_PER_HOUR
+    for index in range(bounds.first_slot // slots, (bounds.end_slot - 1) // slots + 1):
+        base = index * slots
+        first, end = max(bounds.first_slot, base), min(bounds.end_slot, base + slots)
+        row = rows.get(index)
         if row is None or not row.gpus:
             out.append(Stretch(first, end, "unknown", bounds.gpus, bounds.gpus, bounds.gpus))
             continue
         seconds = (end - first) * SLOT_S
+        if row.known >= row.gpus * seconds and not (row.down or row.degraded or row.held):  # most of all time
+            last = out[-1] if out else None
+            if last and last.word == "available" and last.total == row.gpus and not last.gone:
+                out[-1] = Stretch(last.first, end, "available", last.affected, last.total, 0)
+            else:
+                out.append(Stretch(first, end, "available", row.gpus, row.gpus, 0))
+            continue
         gone = max(0, row.gpus * seconds - row.known) // max(1, seconds)
         spent = {"down": row.down, "degraded": row.degraded, "held": row.held}
         word = next((word for word in WORDS if spent.get(word)), "unknown" if gone else "available")

@@ -108,6 +108,11 @@ class Timeline:
     is_future: bool
 
     @property
+    def css(self) -> str:
+        """The class of the verdict: the state, or `mark` for what lowers nothing yet."""
+        return "mark" if self.mark and self.word == "available" else self.word
+
+    @property
     def slot_ms(self) -> int:
         """The slot's first instant."""
         return self.slot * SLOT_MS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -18,7 +19,8 @@ from fleet.attention import gathered
 from fleet.domain.slots import HOUR_MS, SLOT_MS
 from fleet.fleet_json import as_csv, as_json
 from fleet.models import Cluster
-from fleet.selectors import Filter, Fleet, Period, get_fleet
+from fleet.selectors import Filter, Fleet, Period, get_fleet, read_nodes, visible_clusters
+from fleet.selectors_days import get_days
 from fleet.selectors_live import WORDS
 from fleet.services import remove_simulated
 from orgs.access import is_open_to_all
@@ -63,6 +65,8 @@ def fleet(request: HttpRequest) -> HttpResponse:
     """The Fleet page; for its own refresh only the part that lives."""
     if request.user.is_authenticated and request.session.get("last_org") != request.org.slug:  # type: ignore[attr-defined]
         request.session["last_org"] = request.org.slug  # type: ignore[attr-defined]
+    if request.GET.get("part") == "days":
+        return _days(request)
     found = read(request, strips=True, is_paged=True)
     troubles = gathered(found.troubles)
     context = {
@@ -73,6 +77,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
         "every": EVERY_SECONDS if found.node_count else EVERY_SECONDS_EMPTY,
         "is_roomy": sum(len(cluster.nodes) for cluster in found.clusters) <= ROOMY_NODES,
         "ticks": ticks(found),
+        "days_url": f"{request.path}?{urlencode({'part': 'days', 'cluster': found.filter.cluster})}",
         "endpoint": request.build_absolute_uri("/v1/batches"),
         "needs_key": not is_open_to_all(request.org.slug),  # type: ignore[attr-defined]
         "may_remove_demo": request.access.may_remove_demo,  # type: ignore[attr-defined]
@@ -82,6 +87,22 @@ def fleet(request: HttpRequest) -> HttpResponse:
     response = render(request, "fleet/_live.html" if is_part else "fleet/fleet.html", context)
     response["Cache-Control"] = "private, no-cache"
     response["Vary"] = "HX-Request, Cookie"
+    return response
+
+
+def _days(request: HttpRequest) -> HttpResponse:
+    """The bars of 90 days of the fleet, or of the cluster that the URL names, as a part of the page."""
+    now = timezone.now()
+    clusters = visible_clusters(request.access.clusters)  # type: ignore[attr-defined]
+    wanted = wanted_of(request)
+    if wanted.cluster:
+        clusters = {pk: cluster for pk, cluster in clusters.items() if cluster.name == wanted.cluster}
+    rows = read_nodes(now, Period.DAY.window(now), clusters)
+    days = get_days(now, {row.id: len(row.now.gpus) for row in rows}, clusters=list(clusters))
+    query = urlencode([*([("cluster", wanted.cluster)] if wanted.cluster else []), ("day", "")])
+    path = f"{reverse('incidents', kwargs={'org_slug': request.org.slug})}?{query}"  # type: ignore[attr-defined]
+    response = render(request, "fleet/_days.html", {"days": days, "path": path, "name": wanted.cluster})
+    response["Cache-Control"] = "private, no-store"
     return response
 
 

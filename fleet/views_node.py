@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_safe
@@ -17,6 +19,7 @@ from fleet.models import Node
 from fleet.node_events import list_events
 from fleet.reading import Period
 from fleet.selectors_api import Span
+from fleet.selectors_days import get_days
 from fleet.selectors_live import to_ms
 from fleet.selectors_node import NodePage, find_node, get_node_page
 from fleet.selectors_timeline import get_timeline, readings_of
@@ -50,6 +53,8 @@ def reading_of(request: HttpRequest, node_id: int) -> NodePage:
 @require_safe
 def node(request: HttpRequest, node_id: int) -> HttpResponse:
     """The node page; for its own refresh only the part that lives, with `part=events` the kernel's events."""
+    if request.GET.get("part") == "days":
+        return _days(request, node_of(request, node_id))
     page = reading_of(request, node_id)
     if request.GET.get("part") == "events":
         return _events(request, page)
@@ -62,6 +67,7 @@ def node(request: HttpRequest, node_id: int) -> HttpResponse:
         "every": EVERY_SECONDS,
         "ticks": ticks(page),
         "values": _values(page),
+        "days_url": f"{request.path}?part=days",
         "event_hours": min(EVENT_HOURS, page.period.hours),
         "endpoint": request.build_absolute_uri("/v1/batches"),
         "needs_key": not is_open_to_all(request.org.slug),  # type: ignore[attr-defined]
@@ -88,6 +94,19 @@ def _events(request: HttpRequest, page: NodePage) -> HttpResponse:
         "is_blind": any("kernel log" in line.name for line in page.blind_sources),
     }
     response = render(request, "fleet/_events.html", context)
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+def _days(request: HttpRequest, found: Node) -> HttpResponse:
+    """The bars of 90 days of this node, as a part of the page."""
+    live = getattr(found, "live", None)
+    subjects = live.summary.get("subjects", ()) if live else ()
+    gpus = sum(subject.get("kind") == "gpu" for subject in subjects)
+    query = urlencode({"node": found.name, "cluster": found.cluster.name, "day": ""})
+    path = f"{reverse('incidents', kwargs={'org_slug': request.org.slug})}?{query}"  # type: ignore[attr-defined]
+    days = get_days(timezone.now(), {found.pk: gpus}, found.pk)
+    response = render(request, "fleet/_days.html", {"days": days, "path": path, "name": found.name})
     response["Cache-Control"] = "private, no-store"
     return response
 

@@ -147,6 +147,16 @@
     location.assign(`${strip.dataset.slotsPath}?at=${at}#slot`);
   });
 
+  // A tap on a bar of days opens the incidents of that day; the list below does the same for the keyboard.
+  document.addEventListener("click", (event) => {
+    const bars = event.target.closest("[data-days-from]");
+    if (!bars) return;
+    const box = bars.getBoundingClientRect();
+    const days = bars.viewBox.baseVal.width / 10;
+    const index = Math.min(days - 1, Math.max(0, Math.floor((event.clientX - box.left) / box.width * days)));
+    location.assign(bars.dataset.daysPath + new Date(Number(bars.dataset.daysFrom) + index * 864e5).toISOString().slice(0, 10));
+  });
+
   // Copy buttons.
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");

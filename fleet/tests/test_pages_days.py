@@ -1,0 +1,142 @@
+"""The bars of 90 days and long periods: their sums are those of the rows, from the cache as without it."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.utils import timezone
+from django_tenants.utils import tenant_context
+
+from fleet.domain.slots import HOUR_MS
+from fleet.hour_sums import Sums
+from fleet.models import Cluster, Node, NodeHour
+from fleet.reading import Period
+from fleet.selectors import added_up, get_fleet
+from fleet.selectors_days import DAYS, HEIGHT, Bar, get_days
+from fleet.selectors_hours import add_up
+from fleet.selectors_live import to_ms
+from fleet.tests.test_pages import fill
+from fleet.tests.test_pages_incidents import happen
+from orgs.models import Membership, User
+
+pytestmark = pytest.mark.django_db
+
+
+def live_through(org: Any, days: int, down_s: int = 3600) -> int:
+    """A node with a row each hour of the last `days` days, one of its eight GPUs down for `down_s` in each; its id."""
+    fill(org, nodes=1, minutes=3)
+    now_hour = to_ms(timezone.now()) // HOUR_MS
+    with tenant_context(org):
+        node = Node.objects.order_by("-pk")[0]
+        body = NodeHour.objects.filter(node=node).values_list("body", flat=True)[0]
+        NodeHour.objects.filter(node=node).delete()
+        full = 8 * 3600
+        NodeHour.objects.bulk_create(
+            NodeHour(
+                node=node,
+                hour=hour,
+                body=body,
+                gpus=8,
+                observed_s=full,
+                down_s=down_s,
+                nominal_sum=100 * (full - down_s),
+                lower_sum=100 * (full - down_s),
+                upper_sum=100 * (full - down_s),
+                rules="x",
+            )
+            for hour in range(now_hour - days * 24, now_hour)
+        )
+        return node.pk
+
+
+def test_a_strangers_days_are_not_found(beta: Any, ada: Any, client_of: Any, lan: Any) -> None:
+    node_id = live_through(beta, 2)
+    for path in ("?part=days", f"nodes/{node_id}/?part=days"):
+        assert client_of(None).get(f"/o/beta/{path}").status_code == 302
+        assert client_of(ada).get(f"/o/beta/{path}").status_code == 404
+    assert client_of(ada).get(f"/o/alpha/nodes/{node_id}/?part=days").status_code == 404
+
+
+def test_whoever_may_see_one_cluster_sees_its_days_only(alpha: Any, client_of: Any, lan: Any) -> None:
+    node_id = live_through(alpha, 3)
+    with tenant_context(alpha):
+        Cluster.objects.update(name="not-for-cleo")
+    happen(alpha)
+    fill(alpha, cluster="open-to-cleo", nodes=1, minutes=3)
+    cleo = User.objects.create_user("cleo@alpha.example")
+    Membership.objects.create(user=cleo, org=alpha, role=Membership.Role.VIEWER, clusters=["open-to-cleo"])
+    page = client_of(cleo).get("/o/alpha/?part=days").content.decode()
+    assert "No loss and no incident on any of these days." in page
+    assert client_of(cleo).get(f"/o/alpha/nodes/{node_id}/?part=days").status_code == 404
+
+
+def test_each_day_is_the_sum_of_its_rows_with_and_without_the_cache(alpha: Any) -> None:
+    node_id = live_through(alpha, 10, down_s=360)
+    now = timezone.now()
+    with tenant_context(alpha):
+        clusters = list(Cluster.objects.values_list("pk", flat=True))
+        cache.clear()
+        for _ in range(2):  # the second time from the cache
+            days = get_days(now, {node_id: 8}, clusters=clusters)
+            assert len(days.bars) == DAYS
+            whole = [bar for bar in days.bars if bar.sums.known == 24 * 8 * 3600]
+            assert len(whole) == 9
+            assert {bar.sums.down for bar in whole} == {24 * 360}
+            assert days.sums.known == 10 * 24 * 8 * 3600
+            assert days.sums.unknown == 0
+        assert get_days(now, {node_id: 8}, node_id).sums == days.sums
+
+
+def test_a_long_window_adds_up_to_the_same_as_at_once(alpha: Any) -> None:
+    live_through(alpha, 12)
+    with tenant_context(alpha):
+        cache.clear()
+        window = Period.MONTH.window(timezone.now())
+        first, second = added_up(window), added_up(window)
+        assert first == second == add_up(window)
+        assert get_fleet(timezone.now(), Period.MONTH).sums.down == 12 * 24 * 3600
+
+
+def test_a_page_works_without_the_cache(alpha: Any, ada: Any, client_of: Any, settings: Any) -> None:
+    live_through(alpha, 6)
+    settings.CACHES = {
+        **settings.CACHES,
+        "default": {**settings.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/0"},
+    }
+    for path in ("?period=30d", "?part=days"):
+        assert client_of(ada).get(f"/o/alpha/{path}").status_code == 200
+
+
+def test_hours_without_a_row_are_unknown_from_the_first_row_on(alpha: Any) -> None:
+    node_id = live_through(alpha, 5)
+    now_hour = to_ms(timezone.now()) // HOUR_MS
+    gone = now_hour // 24 - 2
+    with tenant_context(alpha):
+        NodeHour.objects.filter(hour__gte=gone * 24, hour__lt=gone * 24 + 24).delete()
+        days = get_days(timezone.now(), {node_id: 8}, node_id)
+    bar = days.bars[DAYS - 3]
+    assert (bar.sums.known, bar.sums.unknown) == (0, 24 * 8 * 3600)
+    assert days.bars[0].is_empty
+
+
+def test_bars_are_filled_in_proportion_and_a_small_loss_is_still_seen() -> None:
+    day = 24 * 8 * 3600
+    bar = Bar(0, 0, Sums(known=day // 2, unknown=day // 2, nominal=50 * day - 100, down=1), 0)
+    drawn = {segment.css: segment.height for segment in bar.segments}
+    assert drawn == {"down": 3, "available": HEIGHT // 2 - 3, "unknown": HEIGHT // 2}
+    assert Bar(0, 0, Sums(), 0).segments[0].css == "none"
+
+
+def test_a_days_incidents_are_one_tap_away(alpha: Any, ada: Any, client_of: Any) -> None:
+    live_through(alpha, 2)
+    happen(alpha, minutes_ago=30, is_open=False)
+    client = client_of(ada)
+    page = client.get("/o/alpha/?part=days").content.decode()
+    today = f"{timezone.now() - timedelta(minutes=30):%Y-%m-%d}"
+    link = re.search(rf'href="(/o/alpha/incidents/\?day={today})"', page)
+    assert link is not None
+    assert "GPU 3 of sim-0001" in client.get(link[1]).content.decode()
