@@ -43,6 +43,14 @@ class LoginForm(AuthenticationForm):
         return cleaned
 
 
+class ForgotForm(forms.Form):
+    """Whom to mail a one-time link."""
+
+    email = forms.EmailField(
+        label="E-mail address", max_length=254, widget=forms.EmailInput(attrs={"autocomplete": "username"})
+    )
+
+
 class PasswordForm(PasswordChangeForm):
     """A new password, twice; the old one too, unless the person has none or came by a one-time link."""
 

@@ -10,7 +10,8 @@ from django.utils import timezone
 from django_tenants.utils import schema_context
 
 from orgs.invitations import link_of, mail_is_configured
-from orgs.models import Invitation, Org
+from orgs.models import Invitation, Org, User
+from orgs.services import SYSTEM, issue_link
 
 log = logging.getLogger(__name__)
 MOST_ATTEMPTS = 5
@@ -30,6 +31,16 @@ def send_invitation(invitation: Invitation) -> bool:
         row.update(mail_attempts=invitation.mail_attempts + 1, mail_error=f"{type(error).__name__}: {error}"[:300])
         return False
     row.update(sent_at=timezone.now(), mail_error="")
+    return True
+
+
+def send_link(email: str, base_url: str) -> bool:
+    """Mail a one-time link to the person with this address. False, and nothing happens, where there is none."""
+    user = User.objects.filter(email__iexact=email.strip(), is_active=True).first()
+    if user is None or not mail_is_configured():
+        return False
+    context = {"link": issue_link(user, base_url, actor=SYSTEM)}
+    EmailMessage("Your link to Goodput", render_to_string("orgs/mail/link.txt", context), to=[user.email]).send()
     return True
 
 

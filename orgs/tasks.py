@@ -1,6 +1,6 @@
 """`@org_task`: a Celery task that takes the id of an org and runs inside it. No org, no run.
 
-And this app's own task, which sends mail.
+And this app's own tasks, which send mail.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from celery import shared_task
 from django_tenants.utils import schema_context, tenant_context
 
-from orgs.mails import send_waiting
+from orgs.mails import send_link, send_waiting
 from orgs.models import Org
 
 P = ParamSpec("P")
@@ -50,3 +50,10 @@ def org_task(**options: Any) -> Callable[[Callable[Concatenate[Org, P], R]], Any
 def send_mails() -> int:
     """Send what waits to be mailed; the number sent."""
     return send_waiting()
+
+
+@shared_task(name="orgs.tasks.mail_link", autoretry_for=(OSError,), max_retries=3, retry_backoff=10)  # type: ignore[untyped-decorator]
+def mail_link(email: str, base_url: str) -> None:
+    """Mail a one-time link, if the address belongs to somebody; the link is made here and never queued."""
+    with schema_context("public"):
+        send_link(email, base_url)

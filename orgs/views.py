@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login, update_session_auth_hash
 from django.contrib.auth import views as auth
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
+from kombu.exceptions import OperationalError
 
-from orgs import invitations, links
+from orgs import attempts, invitations, links
 from orgs.access import list_orgs
 from orgs.addresses import client_address
-from orgs.errors import InvitationOver, NotAllowed
-from orgs.forms import LoginForm, PasswordForm
+from orgs.errors import InvitationOver, NotAllowed, TooManyAttempts
+from orgs.forms import ForgotForm, LoginForm, PasswordForm
 from orgs.forms_settings import AcceptForm
 from orgs.models import User
 from orgs.services import record, set_password, use_link
+from orgs.tasks import mail_link
 
 CAME_BY_LINK = "came_by_link"  # in the session: this person may set a password without the old one
 
@@ -48,6 +51,10 @@ class LoginView(auth.LoginView):
     template_name = "orgs/login.html"
     form_class = LoginForm
 
+    def get_context_data(self, **more: Any) -> dict[str, Any]:
+        """Whether a link can be mailed."""
+        return super().get_context_data(has_mail=invitations.mail_is_configured(), **more)
+
     def form_valid(self, form: LoginForm) -> HttpResponse:  # type: ignore[override]
         """Enter, with an audit entry in the same transaction."""
         user: Any = form.get_user()
@@ -62,6 +69,31 @@ class LoginView(auth.LoginView):
             response.status_code = 429
             response["Retry-After"] = str(form.wait_seconds)
         return response
+
+
+@never_cache
+def forgot(request: HttpRequest) -> HttpResponse:
+    """Ask for a one-time link by mail. One answer, as quick, whether or not the address is known."""
+    if not invitations.mail_is_configured():
+        raise Http404("This server sends no mail.")
+    form = ForgotForm(request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        email = form.cleaned_data["email"]
+        try:
+            attempts.begin(client_address(request.META), email)
+        except TooManyAttempts as error:
+            form.add_error(None, error.detail)
+            response = render(request, "orgs/forgot.html", {"form": form}, status=429)
+            response["Retry-After"] = str(error.wait_seconds)
+            return response
+        base = settings.GOODPUT_PUBLIC_URL or request.build_absolute_uri("/")
+        try:
+            mail_link.apply_async(args=[email, base], expires=3600, retry=False)
+        except OperationalError:
+            form.add_error(None, "Mail can't be sent right now. Try again in a minute.")
+            return render(request, "orgs/forgot.html", {"form": form}, status=503)
+        return render(request, "orgs/forgot.html", {"sent_to": email})
+    return render(request, "orgs/forgot.html", {"form": form})
 
 
 @never_cache

@@ -13,6 +13,7 @@ from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpRe
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from kombu.exceptions import OperationalError
 
 from fleet.summary import services, tasks
 from fleet.summary.forms import NewOrgForm
@@ -188,7 +189,7 @@ def start_export(request: HttpRequest, org_id: int) -> HttpResponse:
     export = services.request_export(org, **who(request))
     try:
         tasks.export_org.apply_async(args=[export.pk], expires=60, retry=False)
-    except Exception:  # the broker is away; the next beat sends it again
+    except OperationalError:  # the broker is away; the next beat sends it again
         messages.warning(request, "The worker can't be reached right now. The export waits for it.")
     else:
         messages.success(request, "The export is being written. It stays here for a week.")

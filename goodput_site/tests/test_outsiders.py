@@ -62,6 +62,7 @@ GET = {
     "env.example": EVERYBODY,
     "releases/*": NOT_HERE,
     "login/": EVERYBODY,
+    "login/forgot/": EVERYBODY,
     "logout/": POST_ONLY,
     "login/link/<str:uid>/<str:token>/": DEAD_LINK,
     "invitation/<str:token>/": DEAD_LINK,
@@ -83,6 +84,7 @@ POST = {
     "healthz": {200},
     "readyz": {200},
     "login/": {200},
+    "login/forgot/": {200},
     "guide/*": {405},
     "guides/ios-dashboard-setup.txt": {405},
     "llms-full.txt": {405},
@@ -192,7 +194,7 @@ def test_no_other_method_does_anything(method: str, asker: tuple[str, Client], m
     for route in routes():
         path = path_of(route, org_slug=marked.slug)
         response = getattr(client, method)(path)
-        is_page_that_reads_only = route in ("", "healthz", "readyz", "password/", "login/") or "login/link" in route
+        is_page_that_reads_only = route in ("", "healthz", "readyz", "password/", "login/") or "login/" in route
         assert response.status_code in {302, 401, 403, 404, 405, 410, 415} or is_page_that_reads_only, (who, path)
         assert response.status_code < 500, (who, path)
 
