@@ -469,7 +469,8 @@ offer_further() { # what was checked here is offered by the new server, so that 
     local name
     make_dir "$1" 755
     for name in "goodput-$release-linux-amd64.tar.gz" "docker-compose.release-$release.yml" \
-        "docker-compose.gpu-$release.yml" "goodput-$release.cdx.json" "goodput-monitor-$release.tgz"; do
+        "docker-compose.gpu-$release.yml" "goodput-$release.cdx.json" "goodput-monitor-$release.tgz" \
+        "goodput-verify-$release.pyz"; do
         if has_file "$name"; then get_file "$name"; fi
     done
     for name in "$work"/goodput-*"$release"*.* "$work"/docker-compose.*.yml; do

@@ -74,6 +74,16 @@ def agent_files(with_binary: bool) -> Files:
         return {file.name: (file.read_bytes(), True) for file in sorted(Path(out).iterdir())}
 
 
+def verifier() -> dict[str, bytes]:
+    """goodput-verify, which checks a claim's pack without a server, as one file; built in a process of its own."""
+    if not (ROOT / "claims/verify/build.py").exists():
+        return {}
+    with tempfile.TemporaryDirectory(prefix="goodput-release-") as out:
+        file = Path(out) / "goodput-verify.pyz"
+        subprocess.run([sys.executable, "-m", "claims.verify.build", str(file)], check=True, cwd=ROOT)
+        return {file.name: file.read_bytes()}
+
+
 def sbom(version: str, lock: str) -> bytes:
     """A CycloneDX 1.5 document of the server: each package of the lock file, with the hashes that pip will accept."""
     components = []
@@ -122,6 +132,7 @@ def build(version: str, with_binary: bool = False) -> dict[str, bytes]:
         f"docker-compose.release-{version}.yml": tree["docker-compose.release.yml"][0],
         f"docker-compose.gpu-{version}.yml": tree["docker-compose.gpu.yml"][0],
         f"goodput-{version}.cdx.json": bill,
+        **{f"goodput-verify-{version}.pyz": program for program in verifier().values()},
     }
 
 

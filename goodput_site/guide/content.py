@@ -71,6 +71,7 @@ def text_of(page: Page, origin: str) -> str:
         "contact": CONTACT,
         "data-contract": data_contract() if "{{data-contract}}" in text else "",
         "downloads": downloads(origin) if "{{downloads}}" in text else "",
+        "verifier": verifier(origin) if "{{verifier}}" in text else "",
         "host": origin.partition("://")[2].rpartition(":")[0] or origin.partition("://")[2],
     }
     for name, value in filled.items():
@@ -107,6 +108,15 @@ def data_contract() -> str:
             parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         parts.append("")
     return "\n".join(parts)
+
+
+def verifier(origin: str) -> str:
+    """How to run the verifier of the newest release, or a sentence that it has none."""
+    name = f"goodput-verify-{version()}.pyz"
+    if name not in {file["name"] for file in (releases.manifest() or {"files": []})["files"]}:
+        return "This server offers no release with a verifier yet, see [Downloads](/guide/downloads/)."
+    lines = ("```bash parse: it needs a pack", f"curl -fsSLO {origin}/releases/{name}")
+    return "\n".join((*lines, f"python3 {name} PACK.zip --key KEY", "```"))
 
 
 def downloads(origin: str) -> str:

@@ -69,6 +69,15 @@ def test_the_agent_of_the_archive_runs(release: Path, tmp_path: Path) -> None:
     assert content.version() in shown.stdout
 
 
+def test_the_verifier_of_the_release_runs(release: Path) -> None:
+    program = release / f"goodput-verify-{content.version()}.pyz"
+    if not program.exists():
+        pytest.skip("this release has no verifier yet")
+    shown = subprocess.run([sys.executable, program, "--help"], capture_output=True, text=True)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "pack" in shown.stdout
+
+
 def test_the_source_archive_is_whole_and_holds_no_litter(release: Path) -> None:
     with tarfile.open(release / f"goodput-{content.version()}-source.tar.gz") as tar:
         names = {name.split("/", 1)[1] for name in tar.getnames()}
