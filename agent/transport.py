@@ -11,10 +11,13 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
-from typing import Mapping, Optional
+from typing import TYPE_CHECKING, Mapping, Optional
 from urllib.parse import unquote, urlsplit
 
 from agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    import ssl
 
 REPLY_MOST_BYTES = 64 * 1024
 CONNECT_TIMEOUT_S = 10.0
@@ -82,6 +85,22 @@ def _http_allowed(host: str) -> bool:
     except ValueError:
         return True  # a name given by hand
     return address.is_private or address.is_loopback or address.is_link_local
+
+
+class _Secure(http.client.HTTPConnection):
+    """HTTPS; http.client's own class is not there in a process that loaded `ssl` later than it."""
+
+    default_port = 443
+
+    def __init__(self, host: str, port: int, context: ssl.SSLContext) -> None:
+        super().__init__(host, port, timeout=CONNECT_TIMEOUT_S)
+        self._context = context
+
+    def connect(self) -> None:
+        """Connects, through a proxy's tunnel where one is set, and verifies who answers."""
+        super().connect()
+        name: str = getattr(self, "_tunnel_host", None) or self.host
+        self.sock = self._context.wrap_socket(self.sock, server_hostname=name)
 
 
 class Transport:
@@ -155,7 +174,7 @@ class Transport:
             context = ssl.create_default_context()
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             host, port = (proxy[0], proxy[1]) if proxy else (endpoint.host, endpoint.port)
-            secure = http.client.HTTPSConnection(host, port, timeout=CONNECT_TIMEOUT_S, context=context)
+            secure = _Secure(host, port, context)
             if proxy:
                 secure.set_tunnel(endpoint.host, endpoint.port, headers=proxy[2])
             return secure

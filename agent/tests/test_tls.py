@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import os
 import ssl
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -74,6 +77,21 @@ def test_a_certificate_of_a_trusted_authority_is_taken(tmp_path, serve, monkeypa
     rig.drain()
     assert len(backend.batches) == 1
     rig.close()
+
+
+def test_the_command_which_loads_tls_late_verifies_as_well(tmp_path, serve):
+    authority_file, _, authority = certificate(tmp_path, "authority")
+    good = serve(*certificate(tmp_path, "server", issuer=authority)[:2])
+    bad = serve(*certificate(tmp_path, "self-signed")[:2])
+    for backend, code in ((good, 0), (bad, 1)):
+        flags = ["--source", "sim", "--endpoint", backend.url, "--state-dir", str(tmp_path / str(code))]
+        done = subprocess.run(
+            [sys.executable, "-m", "agent", "once", *flags],
+            env={**os.environ, "SSL_CERT_FILE": str(authority_file)}, capture_output=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+    assert b"certificate" in done.stderr
+    assert (len(good.batches), len(bad.batches)) == (1, 0)
 
 
 @pytest.mark.parametrize("wrong", ["unknown authority", "self-signed", "other host", "expired"])
