@@ -1,4 +1,7 @@
-"""result.json: one computation as plain data. Whatever a page, a PDF, the API or a pack shows comes from here."""
+"""result.json: one computation as plain data. Whatever a page, a PDF, the API or a pack shows comes from here.
+
+Pure, and standard library only: the offline verifier runs this very code.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,20 @@ from claims.domain.result import Inputs, Result
 from claims.domain.rows import ENTITLEMENT, Overlays
 from claims.domain.spans import Span, Spans, clip, intersect, normalise, size, subtract
 from claims.domain.weighted import capability
-from claims.inputs import Gathered
 from fleet.domain.slots import SLOT_MS, SLOT_S
 
 FORMAT = "goodput-report/1"
 
 
-def document_of(gathered: Gathered, now_ms: int) -> dict[str, Any]:
+def document_of(
+    terms: Terms, inputs: Inputs, head: Mapping[str, str], overlays: list[Any], is_simulated: bool, now_ms: int
+) -> dict[str, Any]:
     """The computation of a month: over when it is over, so far with a projection while it runs.
 
+    `head`: name, version, digest, valid_from and cluster of the contract; `overlays`: the rows as they are shown.
     Raises what the arithmetic raises: NoEntitlement, InputsError.
     """
-    terms, inputs = gathered.terms, gathered.inputs
+    given = inputs
     whole = inputs.period
     now_slot = now_ms // SLOT_MS
     is_over = now_slot >= whole.end_slot
@@ -44,13 +49,13 @@ def document_of(gathered: Gathered, now_ms: int) -> dict[str, Any]:
     found = {} if result is None else incidents_of(terms, inputs, result)
     out: dict[str, Any] = {
         "format": FORMAT,
-        "is_simulated": gathered.is_simulated,
+        "is_simulated": is_simulated,
         "is_over": is_over,
-        "contract": about(terms, gathered),
+        "contract": about(terms, head),
         "assessment": plain_assessment(assessment, found),
         "capability": plain_capability(terms, inputs),
         "days": days_of(terms, inputs, result),
-        "overlays": gathered.frozen["overlays"],
+        "overlays": overlays,
         "whole_period": {"start_utc": utc_text(whole.start_ms), "end_utc": utc_text(whole.end_ms)},
         "deadlines": [
             {
@@ -63,7 +68,7 @@ def document_of(gathered: Gathered, now_ms: int) -> dict[str, Any]:
         ],
     }
     if not is_over:
-        ahead = if_nothing_more_happens(gathered.inputs, now_slot, _subjects(terms))
+        ahead = if_nothing_more_happens(given, now_slot, _subjects(terms))
         out["projection"] = plain_assessment(assess(terms, ahead))
     elif result is not None:
         ticket = claim_ticket(terms, result, found, {})
@@ -71,14 +76,10 @@ def document_of(gathered: Gathered, now_ms: int) -> dict[str, Any]:
     return out
 
 
-def about(terms: Terms, gathered: Gathered) -> dict[str, Any]:
+def about(terms: Terms, head: Mapping[str, str]) -> dict[str, Any]:
     """The contract in words that a report's head needs."""
-    version = gathered.version
     return {
-        "name": version.contract.name,
-        "version": str(version.number),
-        "digest": version.digest,
-        "valid_from": str(version.valid_from or ""),
+        **head,
         "provider": terms.provider,
         "customer": terms.customer,
         "source": terms.source,
@@ -90,7 +91,6 @@ def about(terms: Terms, gathered: Gathered) -> dict[str, Any]:
         "filing_channel": terms.filing_channel,
         "claim_deadline": terms.claim_deadline,
         "evidence": list(terms.evidence),
-        "cluster": version.contract.cluster,
         "denominator": terms.denominator,
     }
 

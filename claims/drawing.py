@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from claims.words import percent, span
@@ -115,3 +116,40 @@ def day_bars(days: Sequence[Mapping[str, str]], units: int, length: int) -> list
             words += f", {100 * unknown // owed if owed else 0} % unknown"
         out.append(Day(number * step, step * 0.86, down, 100 - down, blind, words))
     return out
+
+
+class Piece(NamedTuple):
+    """A piece of the month's strip, of 744 units: counted, or unknown."""
+
+    x: float
+    width: float
+    css: str
+
+
+STRIP = 744
+
+
+def month_strip(document: Mapping[str, Any]) -> list[Piece]:
+    """The counted stretches and the days with unknown time, over the whole month."""
+    period = document["whole_period"]
+    start, end = _seconds(period["start_utc"]), _seconds(period["end_utc"])
+    scale = STRIP / max(1, end - start)
+    out = []
+    at = start
+    for day in document["days"]:
+        length = int(day["seconds"])
+        owed, unknown = int(day["owed_gpu_seconds"]), int(day["unknown_gpu_seconds"])
+        if unknown and owed:
+            out.append(Piece((at - start) * scale, max(1.0, length * unknown / owed * scale), "un"))
+        at += length
+    for unit in (document["assessment"].get("result") or {}).get("units", ()):
+        for one in unit["incidents"]:
+            a, b = _seconds(one["start_utc"]), _seconds(one["end_utc"])
+            a, b = max(a, start), min(b, end)
+            if a < b:
+                out.append(Piece((a - start) * scale, max(1.5, (b - a) * scale), "dn"))
+    return out
+
+
+def _seconds(utc: str) -> int:
+    return int(datetime.fromisoformat(utc).timestamp())

@@ -11,15 +11,16 @@ from typing import Any
 
 from django.db.models import Max, Q
 
+from claims.document import document_of
+from claims.domain.assemble import assemble
 from claims.domain.contract import Contract as Terms
 from claims.domain.contract import pick_version
 from claims.domain.facts import FactRun, ancestors, translator
-from claims.domain.month_runs import facts_of_node
 from claims.domain.periods import Period, build
 from claims.domain.result import AutomaticCredit, Inputs
 from claims.errors import ContractError, InputsError
 from claims.models import Contract, ContractVersion, Invoice, Overlay, ms_at
-from claims.node_months import load_month, months_between, over, runs_of_months
+from claims.node_months import load_month, months_between, runs_of_months
 from fleet.domain.rules import load_rules
 from fleet.domain.slots import SLOT_MS
 from fleet.models import Inbox, Node, NodeLive
@@ -37,6 +38,13 @@ class Gathered:
     inputs: Inputs
     frozen: dict[str, Any]
     is_simulated: bool
+
+    def document(self) -> dict[str, Any]:
+        """result.json. Raises what the arithmetic raises."""
+        frozen = self.frozen
+        return document_of(
+            self.terms, self.inputs, frozen["contract"], frozen["overlays"], self.is_simulated, frozen["computed_ms"]
+        )
 
 
 def version_for(contract: Contract, month: str) -> ContractVersion:
@@ -92,7 +100,16 @@ def gather(contract: Contract, month: str, now: datetime) -> Gathered:
     frozen = {
         "watermark": _watermark(),
         "rules": {"version": rules.version, "digest": rules.digest},
-        "contract": {"name": contract.name, "version": version.number, "digest": version.digest},
+        "contract": {
+            "name": contract.name,
+            "version": str(version.number),
+            "digest": version.digest,
+            "valid_from": str(version.valid_from or ""),
+            "cluster": contract.cluster,
+        },
+        "month": month,
+        "computed_ms": ms_at(now) or 0,
+        "looked_at": [inputs.first_slot, inputs.end_slot],
         "overlays": [plain_overlay(one) for one in overlays],
         "invoice": None if invoice is None else plain_invoice(invoice),
         "witnesses": "none: no probe reported in this period",
@@ -117,29 +134,17 @@ def _nodes(contract: Contract, terms: Terms) -> list[Node]:
     return found
 
 
-def _facts(nodes: Sequence[Node], first_ms: int, end_ms: int) -> tuple[dict[str, Sequence[FactRun]], dict[str, str]]:
+def _facts(nodes: Sequence[Node], first_ms: int, end_ms: int) -> tuple[dict[str, Sequence[FactRun]], list[Any]]:
     by_node: dict[int, list[Any]] = {node.pk: [] for node in nodes}
-    digests = {}
+    kept = []
     names = {node.pk: node.name for node in nodes}
     for month in months_between(first_ms, end_ms) if nodes else ():
-        for node_id, one in load_month(list(by_node), month).items():
+        for node_id, one in sorted(load_month(list(by_node), month).items()):
             by_node[node_id].append(one)
-            digests[f"{names[node_id]}#{node_id} {month}"] = one.digest
-    runs: dict[str, dict[str, Any]] = {}
-    for node in nodes:
-        mine = runs_of_months(by_node[node.pk])
-        runs[node.name] = over(mine, runs[node.name]) if node.name in runs else mine
+            kept.append({"node": names[node_id], "id": str(node_id), "month": month, "digest": one.digest})
+    runs = [(node.name, runs_of_months(by_node[node.pk])) for node in nodes]
     translate = translator(load_rules().reasons)
-    facts: dict[str, Sequence[FactRun]] = {}
-    first, end = first_ms // SLOT_MS, end_ms // SLOT_MS
-    for name, lines in runs.items():
-        for subject, line in facts_of_node(name, lines, translate).items():
-            facts[subject] = [
-                FactRun(max(run.first_slot, first), min(run.end_slot, end), run.facts)
-                for run in line
-                if run.end_slot > first and run.first_slot < end
-            ]
-    return facts, digests
+    return assemble(runs, first_ms // SLOT_MS, end_ms // SLOT_MS, translate), kept
 
 
 def _money(invoice: Invoice | None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from django.db import connection
@@ -67,16 +67,4 @@ def runs_of_months(months: Iterable[NodeMonth]) -> dict[str, list[VerdictRun]]:
     for one in months:
         for subject, line in decode(decompress(one.body)).items():
             out.setdefault(subject, []).extend(line)
-    return out
-
-
-def over(newer: Mapping[str, Sequence[VerdictRun]], older: dict[str, list[VerdictRun]]) -> dict[str, list[VerdictRun]]:
-    """The runs of a place whose hardware was replaced: where both say something, the newer hardware does."""
-    out = dict(older)
-    for subject, line in newer.items():
-        if not line:
-            continue
-        first = line[0][0]
-        before = [(a, min(b, first), verdict) for a, b, verdict in out.get(subject, ()) if a < first]
-        out[subject] = [*before, *line]
     return out

@@ -9,11 +9,10 @@ from typing import Any
 
 from django.db.models import Q
 
-from claims.document import document_of
 from claims.drawing import day_bars, tier_bar
 from claims.errors import ClaimsError, NotThere
 from claims.inputs import gather
-from claims.models import Claim, Contract, ContractVersion, Overlay, Report, ms_at
+from claims.models import Claim, Contract, ContractVersion, Overlay, Report
 from claims.words import best_unit
 
 MONTHS_SHOWN = 4
@@ -132,7 +131,7 @@ def get_month(contract: Contract, month: str, now: datetime) -> Month:
         return Month(contract, report.version, month, report.result, report)
     try:
         gathered = gather(contract, month, now)
-        return Month(contract, gathered.version, month, document_of(gathered, ms_at(now) or 0), None)
+        return Month(contract, gathered.version, month, gathered.document(), None)
     except ClaimsError as error:
         return Month(contract, contract.versions.order_by("-number").first(), month, None, None, str(error))
 

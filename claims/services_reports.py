@@ -10,7 +10,6 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from claims.document import document_of
 from claims.domain.periods import ms_of
 from claims.domain.result import INCOMPLETE, INSUFFICIENT_DATA, NOT_MEASURABLE, OK
 from claims.errors import ReportError
@@ -20,6 +19,7 @@ from claims.services import Actor
 
 #: How long after a month's end late batches may still come before it can be issued.
 GRACE = timedelta(hours=24)
+OF_THE_MOMENT = ("watermark", "computed_ms", "looked_at")
 _STATUS = {
     INCOMPLETE: (
         "contract_incomplete",
@@ -40,7 +40,7 @@ def draft_report(contract: Contract, month: str, now: datetime | None = None) ->
     """The month's draft, computed again. Raises ClaimsError; then the last draft stays as it was."""
     now = now or timezone.now()
     gathered = gather(contract, month, now)
-    result = document_of(gathered, ms_at(now) or 0)
+    result = gathered.document()
     with transaction.atomic():
         Contract.objects.select_for_update().get(pk=contract.pk)
         issued = _last_issued(contract, month)
@@ -89,7 +89,7 @@ def issue_report(
         if assessment["status"] != OK:
             code, sentence = _STATUS[assessment["status"]]
             raise ReportError(sentence.format(missing=", ".join(assessment["missing"])), code)
-        if before is not None and report.digest == before.digest:
+        if before is not None and report.result == before.result:
             raise ReportError(f"Nothing changed since version {before.number} of {month}.", "nothing_changed")
         report.status = Report.Status.ISSUED if before is None else Report.Status.RESTATED
         report.reason = reason.strip()[:500]
@@ -140,8 +140,8 @@ def _open_claim(report: Report, actor: Actor) -> None:
 
 
 def digest_of(inputs: dict[str, Any], result: dict[str, Any]) -> str:
-    """SHA-256 of what a report rests on and says; the watermark alone changes nothing."""
-    rests_on = {key: value for key, value in inputs.items() if key != "watermark"}
+    """SHA-256 of what a report rests on and says; when it was computed changes nothing."""
+    rests_on = {key: value for key, value in inputs.items() if key not in OF_THE_MOMENT}
     return hashlib.sha256(canonical_json({"inputs": rests_on, "result": result})).hexdigest()
 
 

@@ -21,7 +21,7 @@ def report_pdf(request: HttpRequest, report_id: int) -> HttpResponse:
 
     report = get_report(report_id)
     try:
-        body = report_as_pdf(report)
+        body = report_as_pdf(report, access_of(request).org)
     except ClaimsError as error:
         messages.error(request, str(error))
         return redirect("report", org_slug=access_of(request).org.slug, report_id=report.pk)
@@ -36,7 +36,7 @@ def pack_zip(request: HttpRequest, claim_id: int) -> HttpResponse:
 
     claim = get_claim(claim_id)
     try:
-        body = make_pack(claim)
+        body = make_pack(claim, access_of(request).org, with_pdf=True)
     except ClaimsError as error:
         messages.error(request, str(error))
         return redirect("claim", org_slug=access_of(request).org.slug, claim_id=claim.pk)

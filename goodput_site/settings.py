@@ -210,6 +210,8 @@ CELERY_BEAT_SCHEDULE = {
     "clear-sessions": {"task": "fleet.tasks.clear_sessions", "schedule": 86400.0, "options": {"expires": 3600}},
     "send-mails": {"task": "orgs.tasks.send_mails", "schedule": 60.0, "options": {"expires": 60}},
     "summarise": {"task": "fleet.summary.tasks.summarise", "schedule": 60.0, "options": {"expires": 60}},
+    "sign-the-logs": {"task": "claims.tasks.checkpoint_all", "schedule": 3600.0, "options": {"expires": 3600}},
+    "draft-reports": {"task": "claims.tasks.draft_all", "schedule": 21600.0, "options": {"expires": 3600}},
     "make-partitions": {"task": "fleet.tasks.make_partitions", "schedule": 3600.0, "options": {"expires": 3600}},
 }
 

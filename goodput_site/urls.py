@@ -14,6 +14,7 @@ urlpatterns = [
     path("", include("goodput_site.guide.urls")),
     path("", include("orgs.urls")),
     path("v1/", include("fleet.api_urls")),
+    path("v1/", include("claims.api_urls")),
     path("v1/", include("orgs.api_urls")),
     path("metrics", Metrics.as_view(), name="metrics"),
     path("o/<slug:org_slug>/settings/", include("orgs.urls_settings")),

@@ -43,6 +43,13 @@ READS = (
     _GPU,
     f"{_GPU}/explain",
     "v1/incidents/<int:incident_id>",
+    "v1/contracts",
+    "v1/contracts/<int:contract_id>",
+    "v1/reports",
+    "v1/reports/<int:report_id>",
+    "v1/claims",
+    "v1/claims/<int:claim_id>",
+    "v1/claims/<int:claim_id>/pack",
     "v1/batches/<str:sha256>",
     "v1/batches/<str:sha256>/body",
     "v1/rules/<str:code>",
@@ -77,6 +84,9 @@ GET = {
     **dict.fromkeys(PEOPLE, ADMIN_API),
     "v1/incidents/<int:incident_id>/acknowledge": WRITES,
     "v1/incidents/<int:incident_id>/notes": WRITES,
+    "v1/contracts/<int:contract_id>/rows": WRITES,
+    "v1/contracts/<int:contract_id>/reports": WRITES,
+    "v1/claims/<int:claim_id>/steps": WRITES,
 }
 # A POST of somebody who has no business there changes nothing: it is refused, or it is the way in.
 POST = {
@@ -108,6 +118,10 @@ POST = {
     **dict.fromkeys(PEOPLE, {401, 403, 405}),
     "v1/incidents/<int:incident_id>/acknowledge": {401, 403, 404},
     "v1/incidents/<int:incident_id>/notes": {401, 403, 404},
+    "v1/contracts": {401, 403, 415},
+    "v1/contracts/<int:contract_id>/rows": {401, 403, 404},
+    "v1/contracts/<int:contract_id>/reports": {401, 403, 404},
+    "v1/claims/<int:claim_id>/steps": {401, 403, 404},
     "v1/batches": {401, 415},
 }
 

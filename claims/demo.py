@@ -1,0 +1,116 @@
+"""A simulated claim, complete and labelled: two days of one simulated node at a month's end, under sample terms.
+
+Made in an org of its own inside one transaction that is rolled back: nothing stays.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from django.db import connection, transaction
+from django.utils import timezone
+from django_tenants.utils import tenant_context
+
+from claims.domain.contract_load import contract_from_toml
+from claims.domain.periods import calendar_month
+from claims.errors import PackError
+from claims.models import Claim
+from claims.pack import make_pack
+from claims.services import Actor, add_contract, add_overlay
+from claims.services_reports import issue_report
+from fleet.folding import fold_waiting
+from fleet.ingest import receive
+from fleet.refolding import refold_dirty
+from fleet.simulation import Plan, truth, uploads
+from orgs.keys import KeyInfo
+from orgs.models import Org
+from orgs.services import create_org
+
+Progress = Callable[[int, int], None]
+DAYS = 2
+DAY_MS = 86_400_000
+CHUNK = 300
+TERMS = """
+name = "Sample terms (simulated)"
+version = "demo"
+kind = "tiers"
+counts = ["hardware_failure"]
+scope = "node"
+zone = "UTC"
+pooling = "each"
+ambiguous_counts = false
+min_duration_s = 0
+bridging_s = 0
+minute_rule = "slots"
+denominator = "existence"
+exclusion_mode = "counted_as_up"
+clock_start = "measured"
+tiers = [["99.9", "10"], ["99", "30"], ["95", "100"]]
+fee_charged = "480.00"
+currency = "EUR"
+cap = "none"
+minimum = "none"
+min_healthy = 8
+provider = "Sample Cloud (simulated)"
+customer = "Sample Research (simulated)"
+filing_channel = "nowhere: this is a sample"
+source = "none: sample terms, nobody owes this"
+deadline = { count = 30, unit = "days", after = "period_end" }
+units = [{ name = "sim-0001", members = [MEMBERS] }]
+"""
+
+
+def plan_for(now: datetime) -> Plan:
+    """The last two days of the newest month that has been over for a day; a seed with a lost GPU in them."""
+    first = (now - timedelta(days=1, hours=1)).astimezone(UTC).replace(day=1)
+    month = f"{first - timedelta(days=1):%Y-%m}"
+    end_ms = calendar_month(month).end_ms
+    for seed in range(1, 400):
+        plan = Plan("demo-claim", 1, end_ms - DAYS * DAY_MS, end_ms, seed)
+        faults = [one for one in truth(plan) if one["kind"] == "xid79"]
+        inside = [one for one in faults if one["first_ms"] > plan.first_ms and one["end_ms"] < plan.end_ms - 7_200_000]
+        if inside:
+            return plan
+    raise PackError("No seed has a lost GPU in these days.")
+
+
+def make_demo_pack(now: datetime, progress: Progress = lambda done, of: None, with_pdf: bool = False) -> bytes:
+    """The pack of a simulated claim."""
+    connection.set_schema_to_public()  # type: ignore[attr-defined]
+    try:
+        with transaction.atomic():
+            org = create_org(f"demo-claim-{secrets.token_hex(4)}", "Simulated sample")
+            try:
+                return _in(org, now, progress, with_pdf)
+            finally:
+                transaction.set_rollback(True)
+    finally:
+        connection.set_schema_to_public()  # type: ignore[attr-defined]
+
+
+def _in(org: Org, now: datetime, progress: Progress, with_pdf: bool) -> bytes:
+    plan = plan_for(now)
+    key = KeyInfo(0, "demo", frozenset({"ingest"}), "", None, org.pk, org.slug, org.schema_name)
+    with tenant_context(org):
+        for number, (body, _) in enumerate(uploads(plan)):
+            receive(body, key, {})
+            if number % CHUNK == CHUNK - 1:
+                fold_waiting(now)
+                progress(number, plan.batches)
+        while fold_waiting(now):
+            pass
+        while refold_dirty(now):
+            pass
+        actor = Actor("demo_claim", org)
+        members = ", ".join(f'"sim-0001/gpu{index}"' for index in range(8))
+        version = add_contract(contract_from_toml(TERMS.replace("MEMBERS", members)), actor)
+        start = datetime.fromtimestamp(plan.first_ms / 1000, UTC)
+        add_overlay(actor, contract=version.contract, kind="entitlement", resource="sim-0001", starts_at=start)
+        month = f"{start:%Y-%m}"
+        issue_report(version.contract, month, actor, now=now)
+        claim = Claim.objects.first()
+        if claim is None:
+            raise PackError("The simulated month owes nothing.")
+        return make_pack(claim, org, max(now, timezone.now()) + timedelta(hours=1), with_pdf)

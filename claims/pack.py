@@ -1,0 +1,303 @@
+"""A claim's pack: one deterministic ZIP with everything that the other side needs to repeat the claim offline."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import logging
+import zipfile
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from django.utils import timezone
+
+import fleet.domain.rules as rules_package
+from claims.domain.month_runs import decode
+from claims.errors import PackError, PdfUnavailable
+from claims.inputs import canonical_json
+from claims.ledger import Proofs, all_hashes, leaves_of, load_key, make_checkpoint, micros
+from claims.models import Claim, NodeMonth, Report, SignedCheckpoint
+from claims.node_months import months_between
+from claims.verify.pack_file import MANIFEST_TAG, ZIP_DATE
+from claims.verify.words import VERIFY_MD
+from fleet.bodies import decompress, load_row
+from fleet.domain.slots import HOUR_MS, SLOT_MS, SLOTS_PER_HOUR
+from fleet.models import Inbox, NodeHour
+from orgs.models import Org
+from orgs.sheets import cell
+
+log = logging.getLogger(__name__)
+MARGIN_HOURS = 1  # after a window: the evidence that closes its last stretch
+UNANCHORED = "Unanchored statement"
+
+
+def make_pack(claim: Claim, org: Org, now: datetime | None = None, with_pdf: bool = False) -> bytes:
+    """The pack's bytes; the same claim and the same log give the same bytes. Raises PackError.
+
+    `with_pdf`: with the claim's document, where this machine can make one.
+    """
+    checkpoint = make_checkpoint(org, now or timezone.now())
+    report = claim.report
+    files = _documents(claim, report)
+    files.update(_runs(report))
+    files.update(_evidence(report, checkpoint))
+    if with_pdf:
+        from claims.pdf import claim_as_pdf  # it imports this module's table
+
+        try:
+            files["claim.pdf"] = claim_as_pdf(claim, org)
+        except PdfUnavailable as error:
+            log.warning("the pack of %s has no PDF: %s", claim.label, error)
+    key = load_key()
+    files["keys.json"] = canonical_json({"log": key.verifier(), "outside_anchors": []})
+    files["VERIFY.md"] = VERIFY_MD.encode()
+    manifest = canonical_json(
+        {
+            "format": "goodput-pack/1",
+            "title": UNANCHORED,
+            "claim": claim.label,
+            "org": org.slug,
+            "is_simulated": report.result["is_simulated"],
+            "files": {name: hashlib.sha256(body).hexdigest() for name, body in files.items()},
+        }
+    )
+    files["manifest.json"] = manifest
+    files["manifest.sig"] = base64.b64encode(key.private.sign(MANIFEST_TAG + manifest)) + b"\n"
+    return zipped(files)
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    """A ZIP of these files: sorted names, one date, one way to compress."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name in sorted(files):
+            info = zipfile.ZipInfo(name, ZIP_DATE)
+            info.create_system, info.external_attr = 3, 0o644 << 16
+            stored = name.endswith((".gz", ".pdf"))
+            info.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+            archive.writestr(info, files[name], compresslevel=None if stored else 6)
+    return out.getvalue()
+
+
+def _documents(claim: Claim, report: Report) -> dict[str, bytes]:
+    """What a person reads: the claim, the result, its tables, contract, rows, rules, coverage."""
+    result = report.result["assessment"]["result"]
+    about = {
+        "claim": claim.label,
+        "amount": f"{claim.amount:.2f}",
+        "currency": claim.currency,
+        "report": {"version": str(report.number), "status": report.status, "digest": report.digest},
+        "issued_at": None if report.issued_at is None else report.issued_at.isoformat(),
+        "reason": report.reason,
+        "closes_at": None if claim.closes_at is None else claim.closes_at.isoformat(),
+    }
+    folder = Path(rules_package.__file__).parent / report.inputs["rules"]["version"]
+    files = {
+        "claim.json": canonical_json(about),
+        "result.json": canonical_json(report.result),
+        "inputs.json": canonical_json(report.inputs),
+        "contract.json": report.version.terms.encode(),
+        "overlays.json": canonical_json(report.inputs["overlays"]),
+        "coverage.json": canonical_json(
+            {"contract": result["coverage"], **{unit["name"]: unit["coverage"] for unit in result["units"]}}
+        ),
+        "incidents.csv": incidents_csv(result),
+        **{f"rules/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.toml"))},
+    }
+    if "ticket" in report.result:
+        files["tickets.json"] = canonical_json(report.result["ticket"])
+    return files
+
+
+def _csv(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> bytes:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(head)
+    writer.writerows([cell(value) for value in row] for row in rows)
+    return out.getvalue().encode()
+
+
+def incidents_csv(result: dict[str, Any]) -> bytes:
+    """What counted, one line an incident."""
+    head = ("unit", "start_utc", "end_utc", "counted_seconds", "reasons", "subjects")
+    return _csv(
+        head,
+        (
+            (
+                unit["name"],
+                one["start_utc"],
+                one["end_utc"],
+                one["counted_seconds"],
+                " ".join(f"{code}={seconds}" for code, seconds in sorted(one["reasons"].items())),
+                " ".join(one["subjects"]),
+            )
+            for unit in result["units"]
+            for one in unit["incidents"]
+        ),
+    )
+
+
+def _runs(report: Report) -> dict[str, bytes]:
+    """Each node's verdict runs as the report used them, and the tables that a person can open in a sheet."""
+    files: dict[str, bytes] = {}
+    slots, hours = [], []
+    first, end = _period_slots(report)
+    for one in report.inputs["node_months"]:
+        kept = NodeMonth.objects.filter(node_id=int(one["id"]), month=one["month"], digest=one["digest"]).first()
+        if kept is None:
+            raise PackError(
+                f"The verdicts of {one['node']} in {one['month']} were folded again since the report was issued. "
+                "Restate the report, then make its pack."
+            )
+        raw = decompress(kept.body)
+        files[f"runs/{one['id']}-{one['month']}.json"] = raw
+        for subject, line in sorted(decode(raw).items()):
+            for a, b, verdict in line:
+                a, b = max(a, first), min(b, end)
+                if a < b:
+                    codes = (" ".join(verdict.certain), " ".join(verdict.possible))
+                    weights = (verdict.nominal, verdict.lower, verdict.upper)
+                    slots.append((one["node"], subject, a, b, verdict.state.value, *weights, *codes))
+    for node_id, name in sorted({(int(one["id"]), one["node"]) for one in report.inputs["node_months"]}):
+        found = NodeHour.objects.filter(
+            node_id=node_id, hour__gte=first // SLOTS_PER_HOUR, hour__lt=-(-end // SLOTS_PER_HOUR)
+        ).order_by("hour")
+        for row in found.values_list("hour", "gpus", "unknown_s", "down_s", "degraded_s", "lower_sum", "upper_sum"):
+            hours.append((name, datetime.fromtimestamp(row[0] * 3600, UTC).strftime("%Y-%m-%dT%H:00Z"), *row[1:]))
+    head = ("node", "subject", "first_slot", "end_slot", "state", "nominal", "lower", "upper", "certain", "possible")
+    files["slots.csv"] = _csv(head, slots)
+    columns = ("node", "hour_utc", "gpus", "unknown_s", "down_s", "degraded_s", "lower_weight_s", "upper_weight_s")
+    files["hourly.csv"] = _csv(columns, hours)
+    return files
+
+
+def _period_slots(report: Report) -> tuple[int, int]:
+    period = report.result["assessment"]["result"]["period"]
+    first = int(period["first_slot"])
+    return first, first + int(period["slots"])
+
+
+def _evidence(report: Report, checkpoint: SignedCheckpoint | None) -> dict[str, bytes]:
+    """Windows with their exact batches and opening states, the month's skeleton, proofs and checkpoints."""
+    first, end = _period_slots(report)
+    nodes = {int(one["id"]): one["node"] for one in report.inputs["node_months"]}
+    windows, bodies = _windows(report, nodes)
+    files: dict[str, bytes] = {}
+    for window in windows:
+        state = window.pop("state_bytes")
+        if state:
+            window["state"] = f"states/{window['node_id']}-{window['first_hour']}.bin"
+            files[window["state"]] = state
+    size = 0 if checkpoint is None else checkpoint.size
+    hashes = all_hashes(size)
+    skeleton = _skeleton(nodes, first * SLOT_MS, end * SLOT_MS, bodies)
+    known = leaves_of(bytes.fromhex(one["sha256"]) for one in skeleton)
+    proofs: dict[str, Any] = {}
+    tree = Proofs(hashes) if hashes else None
+    for one in skeleton:
+        leaf = known.get(bytes.fromhex(one["sha256"]))
+        one["leaf"] = None if leaf is None or leaf.position >= size else str(leaf.position)
+        if tree is not None and one["leaf"] is not None and one["sha256"] in bodies:
+            proofs[one["sha256"]] = {"index": one["leaf"], "path": [h.hex() for h in tree.of(int(one["leaf"]))]}
+    for sha, body in bodies.items():
+        files[f"batches/{sha}.msgpack.gz"] = body
+    files["windows.json"] = canonical_json(windows)
+    files["skeleton.json"] = canonical_json(skeleton)
+    files["proofs.json"] = canonical_json({"size": str(size), "inclusion": proofs})
+    for signed in SignedCheckpoint.objects.filter(size__lte=size).order_by("size"):
+        files[f"checkpoints/{signed.size:012d}.note"] = signed.note.encode()
+        files[f"checkpoints/{signed.size:012d}.json"] = canonical_json(
+            {"size": str(signed.size), "proof": signed.proof}
+        )
+    return files
+
+
+def _windows(report: Report, nodes: dict[int, str]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+    """The hours of each counted incident on each of its nodes, with a margin; touching ones are one window."""
+    hours: dict[int, set[int]] = {}
+    for unit in report.result["assessment"]["result"]["units"]:
+        for one in unit["incidents"]:
+            names = {name.partition("/")[0] for name in one["subjects"] or [unit["name"]]}
+            a, b = (int(datetime.fromisoformat(one[key]).timestamp()) for key in ("start_utc", "end_utc"))
+            for node_id, name in nodes.items():
+                if name in names:
+                    hours.setdefault(node_id, set()).update(range(a // 3600, (b - 1) // 3600 + 1))
+    windows: list[dict[str, Any]] = []
+    bodies: dict[str, bytes] = {}
+    for node_id, wanted in sorted(hours.items()):
+        for low, high in _stretches(sorted(wanted)):
+            last = high + MARGIN_HOURS
+            found = Inbox.objects.filter(
+                node_ref=node_id, first_hour__lte=last + 1, last_hour__gte=low - 1, error=None
+            ).values_list("sha256", "body")
+            mine = {bytes(sha).hex(): bytes(body) for sha, body in found}
+            bodies.update(mine)
+            state = _state_before(node_id, low)
+            windows.append(
+                {
+                    "node": nodes[node_id],
+                    "node_id": str(node_id),
+                    "first_hour": low,
+                    "last_hour": last,
+                    "margin": MARGIN_HOURS - 1,
+                    "months": months_between(low * HOUR_MS, (last + 1) * HOUR_MS),
+                    "batches": sorted(mine),
+                    "state": "",
+                    "state_bytes": state,
+                }
+            )
+    for window in windows:
+        kept = {one["month"] for one in report.inputs["node_months"] if one["id"] == window["node_id"]}
+        window["months"] = [month for month in window["months"] if month in kept]
+    return windows, bodies
+
+
+def _stretches(hours: list[int]) -> list[tuple[int, int]]:
+    out: list[tuple[int, int]] = []
+    for hour in hours:
+        if out and hour <= out[-1][1] + MARGIN_HOURS + 1:
+            out[-1] = (out[-1][0], hour)
+        else:
+            out.append((hour, hour))
+    return out
+
+
+def _state_before(node_id: int, hour: int) -> bytes:
+    """The closing state of the newest earlier hour that has one."""
+    found = NodeHour.objects.filter(node_id=node_id, hour__lt=hour).order_by("-hour").values_list("body", flat=True)
+    for body in found[:48]:
+        row = load_row(body)
+        if row.closing_state:
+            return row.closing_state
+    return b""
+
+
+def _skeleton(nodes: dict[int, str], first_ms: int, end_ms: int, bodies: dict[str, bytes]) -> list[dict[str, Any]]:
+    """Every batch of the month of every node: what the log's leaves are made of."""
+    found = Inbox.objects.filter(
+        node_ref__in=list(nodes), last_hour__gte=first_ms // HOUR_MS, first_hour__lte=(end_ms - 1) // HOUR_MS
+    )
+    rows = {bytes(one[0]).hex(): one for one in found.values_list(*_COLUMNS)}
+    missing = [bytes.fromhex(sha) for sha in bodies if sha not in rows]
+    rows.update({bytes(one[0]).hex(): one for one in Inbox.objects.filter(sha256__in=missing).values_list(*_COLUMNS)})
+    out = [
+        {
+            "sha256": sha,
+            "received_us": str(micros(row[1])),
+            "cluster": row[2],
+            "node": row[3],
+            "agent": row[4],
+            "seq": None if row[5] is None else str(row[5]),
+        }
+        for sha, row in rows.items()
+    ]
+    return sorted(out, key=lambda one: (int(one["received_us"]), one["sha256"]))
+
+
+_COLUMNS = ("sha256", "received_at", "cluster", "node", "agent_id", "seq")
+
+__all__ = ["incidents_csv", "make_pack", "zipped"]

@@ -1,0 +1,76 @@
+"""Celery: hourly checkpoints of each org's log, and drafts of the last month on the first days of a month."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+
+from celery import shared_task
+from django.utils import timezone
+from django_tenants.utils import schema_context
+
+from claims.errors import ClaimsError
+from claims.ledger import make_checkpoint
+from claims.selectors import list_contracts, month_of, months_before
+from claims.services_reports import draft_report
+from orgs.models import Org
+from orgs.tasks import org_task
+
+log = logging.getLogger(__name__)
+#: On which days of a month the month before is drafted, and over how many seconds the orgs are spread.
+DRAFT_DAYS = range(1, 6)
+SPREAD_SECONDS = 1800
+
+
+def _active() -> list[int]:
+    with schema_context("public"):
+        return list(Org.objects.filter(status=Org.Status.ACTIVE).order_by("pk").values_list("pk", flat=True))
+
+
+@org_task(name="claims.tasks.checkpoint_org")
+def checkpoint_org(org: Org) -> int:
+    """Append what is new and sign the org's log; its size."""
+    made = make_checkpoint(org, timezone.now())
+    return 0 if made is None else made.size
+
+
+@shared_task(name="claims.tasks.checkpoint_all")  # type: ignore[untyped-decorator]
+def checkpoint_all() -> int:
+    """One task an org."""
+    orgs = _active()
+    for org_id in orgs:
+        checkpoint_org.delay(org_id)
+    return len(orgs)
+
+
+@org_task(name="claims.tasks.draft_org")
+def draft_org(org: Org, month: str) -> int:
+    """Draft a month for every contract that has none issued; how many. What can't be drafted is logged and skipped."""
+    done = 0
+    for contract in list_contracts():
+        if contract.reports.filter(month=month).exclude(status="draft").exists():
+            continue
+        try:
+            draft_report(contract, month)
+            done += 1
+        except ClaimsError as error:
+            log.info("org %s: no draft of %s under %s: %s", org.slug, month, contract.name, error)
+    return done
+
+
+@shared_task(name="claims.tasks.draft_all")  # type: ignore[untyped-decorator]
+def draft_all() -> int:
+    """On the first days of a month: a draft of the month before for every org, spread out; how many orgs."""
+    now = timezone.now()
+    if not is_draft_day(now):
+        return 0
+    month = months_before(month_of(now), 2)[0]
+    orgs = _active()
+    for number, org_id in enumerate(orgs):
+        draft_org.apply_async((org_id, month), countdown=number * SPREAD_SECONDS // max(1, len(orgs)))
+    return len(orgs)
+
+
+def is_draft_day(now: datetime) -> bool:
+    """Whether this is one of a month's first days, in UTC."""
+    return now.day in DRAFT_DAYS

@@ -1,0 +1,45 @@
+"""`goodput-verify PACK [--key KEY] [--json]`: four answers about a claim's pack, offline.
+
+Exit status: 0 arithmetic and integrity hold, 1 one of them does not, 2 this is no pack.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from claims.errors import ClaimsError
+from claims.verify.checks import FAIL, answers, check_pack, lines
+from claims.verify.pack_file import read_pack
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Check one pack and print what was found."""
+    parser = argparse.ArgumentParser(prog="goodput-verify", description="Four answers about a claim's pack, offline.")
+    parser.add_argument("pack", type=Path)
+    parser.add_argument("--key", default="", help="the log's key as you know it from elsewhere")
+    parser.add_argument("--json", action="store_true", help="print findings and answers as JSON")
+    options = parser.parse_args(arguments)
+    try:
+        files = read_pack(options.pack)
+    except ClaimsError as error:
+        print(f"FAIL: {error}", file=sys.stderr)
+        return 2
+    findings = check_pack(files, options.key, _progress)
+    found = answers(findings)
+    if options.json:
+        print(json.dumps({"answers": found, "findings": [vars(one) for one in findings]}, indent=1))
+    else:
+        print("\n".join(lines(findings)))
+    return 1 if FAIL in (found["arithmetic"], found["integrity"]) else 0
+
+
+def _progress(done: int, of: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\rfolding again: window {done} of {of}", end="" if done < of else "\n", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

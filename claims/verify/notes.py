@@ -1,0 +1,54 @@
+"""Bytes that the log and the verifier agree on: leaves, key ids, signed notes (C2SP)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+
+from claims.errors import ProofError
+
+ED25519 = b"\x01"
+
+
+def leaf_bytes(sha256: str, received_us: int, cluster: str, node: str, agent: str | None, seq: int | None) -> bytes:
+    """The bytes of a leaf; numbers as texts, so that no reader rounds them."""
+    parts = ["goodput/leaf/1", sha256, str(received_us), cluster, node, agent, None if seq is None else str(seq)]
+    return json.dumps(parts, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def key_id(name: str, public: bytes) -> bytes:
+    """Four bytes that name a key in a note: SHA-256(name, newline, type, public key)."""
+    return hashlib.sha256(name.encode() + b"\n" + ED25519 + public).digest()[:4]
+
+
+def public_key(verifier: str) -> tuple[str, bytes]:
+    """(name, public key) of a C2SP verifier key. Raises ProofError."""
+    name, _, rest = verifier.strip().partition("+")
+    hexed, _, blob = rest.partition("+")
+    try:
+        raw = base64.b64decode(blob, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ProofError("The log's key is no base64.", "key") from error
+    if len(raw) != 33 or raw[:1] != ED25519 or key_id(name, raw[1:]).hex() != hexed:
+        raise ProofError("The log's key does not fit its own id.", "key")
+    return name, raw[1:]
+
+
+def open_note(note: str, name: str, public: bytes) -> tuple[str, bytes]:
+    """(signed text, signature) of the line that this key's name and id mark. Raises ProofError."""
+    text, found, lines = note.rpartition("\n\n")
+    if not found:
+        raise ProofError("A note has an empty line before its signatures.", "note")
+    for line in lines.splitlines():
+        mark, _, blob = line.rpartition(" ")
+        if mark != f"— {name}":
+            continue
+        try:
+            raw = base64.b64decode(blob, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise ProofError("A signature is no base64.", "note") from error
+        if raw[:4] == key_id(name, public) and len(raw) == 68:
+            return text + "\n", raw[4:]
+    raise ProofError(f"The note bears no signature of {name}.", "signature")

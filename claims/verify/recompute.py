@@ -1,0 +1,175 @@
+"""What a pack's numbers must come to: the result from its runs, and the runs from its batches."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from agent import wire
+from claims.document import document_of
+from claims.domain.assemble import assemble
+from claims.domain.contract_load import contract_from_json, digest
+from claims.domain.facts import translator
+from claims.domain.month_runs import collect, decode
+from claims.domain.periods import build
+from claims.domain.result import AutomaticCredit, Inputs
+from claims.domain.rows import Row
+from claims.errors import PackError
+from fleet.domain.node_hours import ReceivedBatch, refold
+from fleet.domain.rules import Rules, read_rules
+from fleet.domain.slots import SLOTS_PER_HOUR
+from fleet.domain.state import NodeState
+
+Files = Mapping[str, bytes]
+
+
+def rules_of(files: Files) -> Rules:
+    """The rule set that the pack encloses."""
+    texts = {name.rpartition("/")[2]: raw.decode() for name, raw in files.items() if name.startswith("rules/")}
+    version = json.loads(files["inputs.json"])["rules"]["version"]
+    return read_rules(version, texts)
+
+
+def row_of(plain: Mapping[str, Any]) -> Row:
+    """An overlay as the arithmetic takes it."""
+
+    def number(key: str) -> int | None:
+        return None if plain[key] is None else int(plain[key])
+
+    return Row(
+        plain["kind"],
+        plain["resource"],
+        int(plain["first_slot"]),
+        number("end_slot"),
+        plain["author"],
+        None,
+        number("acknowledged_slot"),
+        tuple((int(a), int(b)) for a, b in plain["pauses"]),
+        number("notice_s"),
+        plain["reference"],
+        plain["provider_word"],
+    )
+
+
+def inputs_of(files: Files) -> tuple[Any, Inputs]:
+    """(terms, inputs) of the pack's files."""
+    frozen = json.loads(files["inputs.json"])
+    terms = contract_from_json(files["contract.json"])
+    if digest(terms) != frozen["contract"]["digest"]:
+        raise PackError("contract.json is not the contract that the report was computed under.")
+    rules = rules_of(files)
+    if rules.digest != frozen["rules"]["digest"]:
+        raise PackError("rules/ is not the rule set that the report was computed under.")
+    first, end = frozen["looked_at"]
+    runs: dict[str, dict[str, list[Any]]] = {}
+    names = {}
+    for one in frozen["node_months"]:
+        raw = files[f"runs/{one['id']}-{one['month']}.json"]
+        if hashlib.sha256(raw).hexdigest() != one["digest"]:
+            raise PackError(f"The runs of {one['node']} in {one['month']} are not those of the report.")
+        names[one["id"]] = one["node"]
+        for subject, line in decode(raw).items():
+            runs.setdefault(one["id"], {}).setdefault(subject, []).extend(line)
+    order = [str(number) for number in sorted(int(one) for one in runs)]
+    facts = assemble([(names[one], runs[one]) for one in order], first, end, translator(rules.reasons))
+    invoice = frozen["invoice"]
+    money: dict[str, Any] = {}
+    if invoice is not None:
+        spend = invoice["previous_month_spend"]
+        money = {
+            "fees": {unit: Decimal(amount) for unit, amount in invoice["fees"].items()},
+            "automatic": [
+                AutomaticCredit(a["unit"], Decimal(a["amount"]), a.get("reference", "")) for a in invoice["automatic"]
+            ],
+            "invoice_complete": invoice["is_complete"],
+            "previous_month_spend": None if spend is None else Decimal(spend),
+        }
+    period = build(terms.period_kind, frozen["month"], terms.zone or "UTC", terms.anchor_day)
+    rows = [row_of(one) for one in frozen["overlays"]]
+    return terms, Inputs(period, facts, rows, {}, first, end, **money)
+
+
+def result_of(files: Files) -> dict[str, Any]:
+    """result.json computed again from the pack's runs, contract, rows and rules."""
+    frozen = json.loads(files["inputs.json"])
+    terms, inputs = inputs_of(files)
+    is_simulated = bool(json.loads(files["result.json"])["is_simulated"])
+    return document_of(terms, inputs, frozen["contract"], frozen["overlays"], is_simulated, frozen["computed_ms"])
+
+
+def gunzip(body: bytes) -> bytes:
+    """The content of one gzip member, bounded. Raises PackError."""
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        raw = stream.decompress(body, wire.MAX_RAW_BYTES + 1)
+    except zlib.error as error:
+        raise PackError("A batch is no gzip member.") from error
+    if len(raw) > wire.MAX_RAW_BYTES or not stream.eof or stream.unused_data:
+        raise PackError("A batch is not exactly one gzip member.")
+    return raw
+
+
+def decoder() -> Callable[[bytes], Any]:
+    """msgspec's where it is present, else the one of the standard library."""
+    try:
+        from fleet.decode import decode_trusted
+    except ImportError:
+        from claims.verify.unpack import decode as plain
+
+        return plain
+    return decode_trusted
+
+
+def folded_windows(files: Files, progress: Callable[[int, int], None] = lambda done, of: None) -> Iterable[Any]:
+    """For each window of `windows.json`: (window, the runs that its batches fold to, the runs that the report used).
+
+    Both are clipped to the window's hours, which leave out the margin that closes the last stretch.
+    """
+    rules, read = rules_of(files), decoder()
+    windows = json.loads(files["windows.json"])
+    skeleton = {one["sha256"]: one for one in json.loads(files["skeleton.json"])}
+    for number, window in enumerate(windows):
+        batches = []
+        for sha in window["batches"]:
+            raw = gunzip(files[f"batches/{sha}.msgpack.gz"])
+            received_ms = int(skeleton[sha]["received_us"]) // 1000
+            batches.append(ReceivedBatch(bytes.fromhex(sha), received_ms, read(raw)))
+        opening = None
+        if window["state"]:
+            opening = NodeState.from_bytes(files[window["state"]])
+        first, last = window["first_hour"], window["last_hour"]
+        done = refold(opening, first, last, lambda hour, mine=batches: mine, lambda hour: None, rules)  # type: ignore[misc]
+        rows = [done.rows[hour] for hour in sorted(done.rows) if first <= hour <= last]
+        found = collect(rows)
+        used: dict[str, list[Any]] = {}
+        for month in window["months"]:
+            for subject, line in decode(files[f"runs/{window['node_id']}-{month}.json"]).items():
+                used.setdefault(subject, []).extend(line)
+        low, high = first * SLOTS_PER_HOUR, (last - window["margin"]) * SLOTS_PER_HOUR
+        yield window, clipped(found, low, high), clipped(used, low, high)
+        progress(number + 1, len(windows))
+
+
+def clipped(runs: Mapping[str, Iterable[Any]], low: int, high: int) -> dict[str, list[Any]]:
+    """The runs inside `[low, high)`, equal neighbours joined, by subject."""
+    out: dict[str, list[Any]] = {}
+    for subject, line in runs.items():
+        mine: list[Any] = []
+        for first, end, verdict in line:
+            a, b = max(first, low), min(end, high)
+            if a >= b:
+                continue
+            if mine and mine[-1][1] == a and mine[-1][2] == verdict:
+                mine[-1] = (mine[-1][0], b, verdict)
+            else:
+                mine.append((a, b, verdict))
+        if mine:
+            out[subject] = mine
+    return out
+
+
+__all__ = ["folded_windows", "gunzip", "inputs_of", "result_of", "rules_of"]

@@ -1,0 +1,40 @@
+"""What every pack says of itself, in plain words."""
+
+from __future__ import annotations
+
+VERIFY_MD = """# Unanchored statement: how to check this pack
+
+This pack is the claimant's statement. No outside party saw the log's checkpoints while the month ran, so it is titled
+*unanchored statement*. Read what it proves, and what it does not, before you rely on it.
+
+## Check it
+    goodput-verify PACK.zip
+or, from a copy of the source, `python -m claims.verify PACK.zip`. It needs Python 3.11 and nothing else, opens no
+connection, and gives four answers. To bind the pack to a key that you know from elsewhere, add `--key KEY`.
+
+| answer | what is checked |
+|---|---|
+| arithmetic | result.json is computed again from verdicts and terms, the claimed time folded again from the batches |
+| integrity | hashes of the manifest, the log's signatures, growing checkpoints, every batch is a leaf of the last one |
+| anchors | the share of the claimed seconds that lie between two outside anchors: here none |
+| source | nothing in here can prove it |
+
+## What it proves
+* The amount follows from these verdicts, this contract, these rows and these rules. Anybody gets the same.
+* The verdicts of the claimed time follow from these batches, from the state in `states/` on.
+* The batches, and the list of every batch of the month, are what the log with this key committed to.
+
+## What it does not prove
+* That the batches tell the truth. The agent ran under the claimant's root.
+* That the log was not made afterwards. Whoever holds the log's key can sign another one; without an outside anchor
+  there is no proof of time.
+* That the states in `states/`, from which the folding starts, are right: they are the claimant's.
+* That the verdicts outside the claimed time are right. They only lower the claim: unknown time counts as up.
+* That nothing was left out before it reached the server. A gap in `seq` in skeleton.json shows where to ask.
+
+## Files
+`result.json` every number of the claim · `incidents.csv` what counted · `slots.csv` every verdict by run length ·
+`hourly.csv` · `contract.json`, `overlays.json`, `rules/` the terms · `runs/` verdicts as computed · `batches/` the
+exact uploads of the claimed time (gzip of MessagePack) · `skeleton.json` every batch of the month · `proofs.json`,
+`checkpoints/`, `keys.json` the log · `coverage.json` what was known · `manifest.json`, `manifest.sig`
+"""
