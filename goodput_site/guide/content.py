@@ -99,7 +99,7 @@ def data_contract() -> str:
     for name, fields in wire.TABLES.items():
         anchor = name.lower().replace("_", "-")
         parts.append(f"### {TABLE_TITLES.get(name, name)} {{#{anchor}}}\n")
-        parts.append("| Key | Type | Unit | Meaning | |\n|---|---|---|---|---|")
+        parts.append("| Key | Type | Unit | Meaning | Sent |\n|---|---|---|---|---|")
         for field in fields:
             kind = f"{field.type} of {field.of}" if field.of else field.type
             kind += f", at most {field.most}" if field.most else ""
