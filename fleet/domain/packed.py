@@ -1,13 +1,15 @@
 """Identities in few bytes: hexadecimal ones leave the JSON for a tail of raw bytes behind it.
 
 In the JSON such a text is an integer: 0 a UUID, 1 a UUID behind `GPU-` (16 raw bytes each), n >= 2 lower-case hex of
-n raw bytes. Any other text stays a text.
+n raw bytes. Any other text stays a text. What many subjects have in common is written once, as a column.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 _UUID = re.compile(r"(GPU-)?([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{12})")
 _HEX = re.compile(r"(?:[0-9a-f]{2}){4,64}")
@@ -22,6 +24,22 @@ def pack(text: str) -> tuple[int | str, bytes]:
     if _HEX.fullmatch(text):
         return len(text) // 2, bytes.fromhex(text)
     return text, b""
+
+
+def column(values: Sequence[Any]) -> list[Any]:
+    """The values of one field over all subjects; one of them where all are equal.
+
+    >>> column([7, 7, 7])
+    [7]
+    """
+    if len(values) > 1 and all(value == values[0] for value in values):
+        return [values[0]]
+    return list(values)
+
+
+def spread(values: list[Any], count: int) -> list[Any]:
+    """The `count` values of a column."""
+    return values * count if len(values) == 1 else values
 
 
 class Reader:

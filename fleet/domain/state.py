@@ -11,10 +11,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fleet.domain.packed import Reader, Writer
+from fleet.domain.packed import Reader, Writer, column, spread
 from fleet.domain.slots import SLOT_MS
 
-FORMAT = 1
+FORMAT = 2
 
 #: Classes of a subject's last sample.
 GOOD, LOST, ABSENT, NEVER, BLIND = 0, 1, 2, 3, 4
@@ -169,20 +169,9 @@ class NodeState:
             0 if self.sources == ("ok", "ok", "ok") else self.sources,
             sorted(self.admin),
             self.segment_number,
-            _subject(self.node, ()),
-            [_subject(p, (ids.code(p.uuid), p.bus, int(p.has_action), p.ecc)) for p in self.places],
-            [
-                _subject(
-                    p,
-                    (
-                        ids.code(p.key),
-                        1 if p.expected else -p.active_ms,
-                        [buses.get(bus, bus) for bus in p.near],
-                        *((p.last_weight, p.last_code) if p.last_code else ()),
-                    ),
-                )
-                for p in self.ports
-            ],
+            _common(self.node, last, self.open_slot),
+            _pack_places(self, ids),
+            _pack_ports(self, buses, ids),
         ]
         text = json.dumps(head, separators=(",", ":"), ensure_ascii=False, check_circular=False).encode()
         return len(text).to_bytes(3, "big") + text + ids.tail()
@@ -210,13 +199,11 @@ class NodeState:
             bool(reload),
             tuple(sources or ("ok", "ok", "ok")),
             [(bus, ms) for bus, ms in admin],
-            _fill(Subject(), node[0]),
-            [_place(common, ids.text(uuid), *rest) for common, uuid, *rest in tree[13]],
+            _fill(Subject(), node, last, slot + last // SLOT_MS),
+            _read_places(tree[13], last, slot + last // SLOT_MS, ids),
             segment_number=number,
         )
-        for common, key, active, near, *rest in tree[14]:
-            buses = [state.places[bus].bus if isinstance(bus, int) else bus for bus in near]
-            state.ports.append(_port(common, ids.text(key), active, buses, *rest))
+        state.ports = _read_ports(tree[14], state, ids)
         state.raw = raw
         return state
 
@@ -231,8 +218,8 @@ _EMPTY: list[Any] = []
 S = TypeVar("S", bound=Subject)
 
 
-def _subject(subject: Subject, own: tuple[Any, ...]) -> list[Any]:
-    """[common part, own fields...]; a healthy subject's common part is an empty array."""
+def _common(subject: Subject, last: int, slot: int) -> list[Any]:
+    """What every subject has, its times from the last sample and the open slot; an empty array when it is healthy."""
     common: list[Any] = _EMPTY
     if subject.kind or subject.conditions or subject.segments or subject.slot_cause:
         common = [
@@ -243,11 +230,11 @@ def _subject(subject: Subject, own: tuple[Any, ...]) -> list[Any]:
                 (
                     c.code,
                     c.weight,
-                    c.since,
+                    c.since - last,
                     int(c.confirmed),
                     c.stance,
-                    c.run_from,
-                    c.last,
+                    None if c.run_from == -1 else c.run_from - last,
+                    None if c.last == -1 else c.last - last,
                     c.seen,
                     c.powered,
                     int(c.old),
@@ -256,23 +243,26 @@ def _subject(subject: Subject, own: tuple[Any, ...]) -> list[Any]:
                 )
                 for c in sorted(subject.conditions, key=lambda c: (c.code, c.since))
             ],
-            sorted(set(subject.segments)),
+            [
+                (code, kind, a - last, b - last, w) if kind == "C" else (code, kind, a - slot, b - slot, w)
+                for code, kind, a, b, w in sorted(set(subject.segments))
+            ],
         ]
-    return [common, *own]
+    return common
 
 
-def _fill(subject: S, common: list[Any]) -> S:
+def _fill(subject: S, common: list[Any], last: int, slot: int) -> S:
     if common:
         subject.kind, subject.cause, subject.slot_cause = common[0], common[1], common[2]
         subject.conditions = [
             Condition(
                 c[0],
                 c[1],
-                c[2],
+                c[2] + last,
                 bool(c[3]),
                 c[4],
-                c[5],
-                c[6],
+                -1 if c[5] is None else c[5] + last,
+                -1 if c[6] is None else c[6] + last,
                 c[7],
                 c[8],
                 bool(c[9]),
@@ -281,24 +271,64 @@ def _fill(subject: S, common: list[Any]) -> S:
             )
             for c in common[3]
         ]
-        subject.segments = [tuple(s) for s in common[4]]
+        subject.segments = [
+            (code, kind, a + last, b + last, w) if kind == "C" else (code, kind, a + slot, b + slot, w)
+            for code, kind, a, b, w in common[4]
+        ]
     return subject
 
 
-def _place(common: list[Any], uuid: str, bus: str, has_action: int, ecc: int) -> Place:
-    return _fill(Place(uuid=uuid, bus=bus, has_action=bool(has_action), ecc=ecc), common)
+def _pack_places(state: NodeState, ids: Writer) -> list[Any]:
+    """The number of places, then a column per field."""
+    places, last, slot = state.places, state.last_ms, state.open_slot
+    return [
+        len(places),
+        column([_common(p, last, slot) for p in places]),
+        column([ids.code(p.uuid) for p in places]),
+        column([p.bus for p in places]),
+        column([int(p.has_action) for p in places]),
+        column([p.ecc for p in places]),
+    ]
 
 
-def _port(common: list[Any], key: str, active: int, near: list[str], weight: int = 100, code: str = "") -> PortState:
-    port = PortState(
-        key=key,
-        expected=active > 0,
-        active_ms=0 if active > 0 else -active,
-        near=tuple(near),
-        last_weight=weight,
-        last_code=code,
-    )
-    return _fill(port, common)
+def _read_places(packed: list[Any], last: int, slot: int, ids: Reader) -> list[Place]:
+    count, *columns = packed
+    return [
+        _fill(Place(uuid=ids.text(uuid), bus=bus, has_action=bool(has_action), ecc=ecc), common, last, slot)
+        for common, uuid, bus, has_action, ecc in zip(*(spread(c, count) for c in columns), strict=True)
+    ]
+
+
+def _pack_ports(state: NodeState, buses: dict[str, int], ids: Writer) -> list[Any]:
+    """The number of ports, then a column per field; a GPU near a port by its place, counted from the port's own."""
+    ports, last, slot = state.ports, state.last_ms, state.open_slot
+    return [
+        len(ports),
+        column([_common(p, last, slot) for p in ports]),
+        column([ids.code(p.key) for p in ports]),
+        column([1 if p.expected else -p.active_ms for p in ports]),
+        column([[buses[bus] - i if bus in buses else bus for bus in p.near] for i, p in enumerate(ports)]),
+        column([p.last_weight for p in ports]),
+        column([p.last_code for p in ports]),
+    ]
+
+
+def _read_ports(packed: list[Any], state: NodeState, ids: Reader) -> list[PortState]:
+    count, *columns = packed
+    places, last, slot = state.places, state.last_ms, state.open_slot
+    ports = []
+    for i, row in enumerate(zip(*(spread(c, count) for c in columns), strict=True)):
+        common, key, active, near, weight, code = row
+        port = PortState(
+            key=ids.text(key),
+            expected=active > 0,
+            active_ms=0 if active > 0 else -active,
+            near=tuple(places[i + bus].bus if isinstance(bus, int) else bus for bus in near),
+            last_weight=weight,
+            last_code=code,
+        )
+        ports.append(_fill(port, common, last, slot))
+    return ports
 
 
 def _pack_fit(fit: Fit, last: int) -> tuple[Any, ...]:

@@ -1,10 +1,15 @@
 """The unit of storage: one row per (node, hour) with every subject's strip, the verdict table and the rollups.
 
-Row bytes: `GPH1`, the lengths of header (4 bytes, big-endian) and tail (2 bytes), the header (UTF-8 JSON), the tail of
+Row bytes: `GPH2`, the lengths of header (4 bytes, big-endian) and tail (2 bytes), the header (UTF-8 JSON), the tail of
 its identities (packed.py), the input digest (32 bytes), each different strip once (240 bytes, or 480 where the table
 has more than 256 verdicts; in the order in which the header's subjects first need them), the closing state. Verdicts
 and subjects are sorted, so the bytes don't depend on the order of insertion. Index 0 of the table is always the slot
 that no evidence has closed yet.
+
+The header: hour, version, final, closed_by, the verdicts from index 1 on (their number and codes, then columns: state,
+nominal as the difference from the one before, lower and upper from the nominal, certain and possible as places in the
+codes), the subjects (GPUs: their number, or their indexes where some are left out; other names; ports), each subject's
+strip. Rollups are added up from the strips.
 """
 
 from __future__ import annotations
@@ -12,15 +17,17 @@ from __future__ import annotations
 import json
 import sys
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, Union
 
-from fleet.domain.packed import Reader, Writer
+from fleet.domain.packed import Reader, Writer, column, spread
 from fleet.domain.slots import SLOT_S, SLOTS_PER_HOUR, first_slot
 from fleet.domain.verdicts import STATE_RANK, UNKNOWN_PROVISIONAL, State, Verdict
 
-MAGIC = b"GPH1"
+MAGIC = b"GPH2"
 NARROW = 256  # distinct verdicts that one byte a slot can name
 Strip = Union[bytearray, "array[int]"]  # the array's type cannot be subscripted at run time
 _STATES = tuple(State)
@@ -172,11 +179,8 @@ class HourRow:
     def _numbers(self, strip: Strip) -> list[int]:
         """[seconds per state in the order of State, nominal, lower, upper sums, down, degraded]."""
         numbers = [0] * (len(_STATES) + 5)
-        left = SLOTS_PER_HOUR
-        for index, verdict in enumerate(self._table):
-            count = strip.count(index)
-            if not count:
-                continue
+        for index, count in Counter(strip).items():
+            verdict = self._table[index]
             seconds = count * SLOT_S
             numbers[STATE_ORDER[verdict.state]] += seconds
             nominal = verdict.nominal
@@ -188,9 +192,6 @@ class HourRow:
                     numbers[10] += seconds
             numbers[7] += verdict.lower * seconds
             numbers[8] += verdict.upper * seconds
-            left -= count
-            if not left:
-                break
         return numbers
 
     def _make_room(self) -> None:
@@ -219,15 +220,7 @@ class HourRow:
             self._strips = {s: self._strips[s] for s in subjects}
             self._retable(keep)
         places: dict[bytes, int] = {}
-        numbers: list[list[int]] = []
-        which = []
-        for subject in subjects:
-            strip = _raw(self._strips[subject])
-            place = places.get(strip)
-            if place is None:
-                place = places[strip] = len(numbers)
-                numbers.append(self._numbers(self._strips[subject]))
-            which.append(place)
+        which = [places.setdefault(_raw(self._strips[subject]), len(places)) for subject in subjects]
         ids = Writer()
         header = json.dumps(
             [
@@ -235,10 +228,9 @@ class HourRow:
                 self.rules_version,
                 int(self.final),
                 self.closed_by,
-                self._table[1:],
-                [[ids.code(s[2:])] if s[:2] == "p:" else s for s in subjects],
-                numbers,
-                which,
+                _pack_table(self._table[1:]),
+                _pack_subjects(subjects, ids),
+                column(which),
             ],
             separators=(",", ":"),
             ensure_ascii=False,
@@ -252,25 +244,70 @@ class HourRow:
     @classmethod
     def from_bytes(cls, raw: bytes) -> HourRow:
         """The row with these bytes. Raises ValueError for bytes that are no row."""
-        if raw[:4] != MAGIC:
-            raise ValueError("not a node hour")
-        header, subjects, at = _header(raw)
+        header, subjects, which, at = _header(raw)
         hour, version, final, closed_by, table = header[:5]
         row = cls(hour, version)
         row.final, row.closed_by = bool(final), closed_by
         row.input_digest = raw[at : at + 32]
         at += 32
-        for state, nominal, lower, upper, certain, possible in table:
-            verdict = Verdict(State(state), nominal, lower, upper, tuple(certain), tuple(possible))
-            row._index[verdict] = len(row._table)
-            row._table.append(verdict)
+        row._table += _read_table(table)
+        row._index = {verdict: i for i, verdict in enumerate(row._table)}
         row._wide = len(row._table) > NARROW
         size = SLOTS_PER_HOUR * 2 if row._wide else SLOTS_PER_HOUR
-        for subject, place in zip(subjects, header[7], strict=True):
+        for subject, place in zip(subjects, which, strict=True):
             part = raw[at + place * size : at + (place + 1) * size]
             row._strips[subject] = _read_wide(part) if row._wide else bytearray(part)
-        row.closing_state = raw[at + len(header[6]) * size :]
+        row.closing_state = raw[at + (max(which, default=-1) + 1) * size :]
         return row
+
+
+def _pack_table(table: list[Verdict]) -> list[Any]:
+    codes = sorted({code for verdict in table for code in (*verdict.certain, *verdict.possible)})
+    at = {code: i for i, code in enumerate(codes)}
+    nominals = [-1 if v.nominal is None else v.nominal for v in table]
+    return [
+        len(table),
+        codes,
+        column([STATE_ORDER[v.state] for v in table]),
+        column([n - before for before, n in pairwise([0, *nominals])]),
+        column([v.lower - n for v, n in zip(table, nominals, strict=True)]),
+        column([v.upper - n for v, n in zip(table, nominals, strict=True)]),
+        column([[at[code] for code in v.certain] for v in table]),
+        column([[at[code] for code in v.possible] for v in table]),
+    ]
+
+
+def _read_table(packed: list[Any]) -> list[Verdict]:
+    count, codes, *columns = packed
+    nominal = 0
+    table = []
+    for state, step, lower, upper, certain, possible in zip(*(spread(c, count) for c in columns), strict=True):
+        nominal += step
+        table.append(
+            Verdict(
+                _STATES[state],
+                None if nominal < 0 else nominal,
+                nominal + lower,
+                nominal + upper,
+                tuple(codes[i] for i in certain),
+                tuple(codes[i] for i in possible),
+            )
+        )
+    return table
+
+
+def _pack_subjects(subjects: list[str], ids: Writer) -> list[Any]:
+    gpus = [int(s[1:]) for s in subjects if s[0] == "g"]
+    ports = [ids.code(s[2:]) for s in subjects if s[:2] == "p:"]
+    others = [s for s in subjects if s[0] != "g" and s[:2] != "p:"]
+    whole = len(gpus) == max(gpus, default=-1) + 1
+    return [len(gpus) if whole else gpus, others, len(ports), column(ports)]
+
+
+def _read_subjects(packed: list[Any], ids: Reader) -> list[str]:
+    gpus, others, ports, codes = packed
+    names = [f"g{i}" for i in (range(gpus) if isinstance(gpus, int) else gpus)]
+    return sorted([*names, *others, *(f"p:{ids.text(code)}" for code in spread(codes, ports))])
 
 
 def _blank(slots: int, wide: bool) -> Strip:
@@ -313,19 +350,28 @@ def _rollup(numbers: list[int]) -> Rollup:
 
 
 def read_rollups(raw: bytes) -> dict[str, Rollup]:
-    """The rollups of a row's bytes, without its strips."""
-    header, subjects, _ = _header(raw)
-    different = [_rollup(numbers) for numbers in header[6]]
-    return {subject: different[i] for subject, i in zip(subjects, header[7], strict=True)}
+    """The rollups of a row's bytes; each different strip is added up once."""
+    row = HourRow.from_bytes(raw)
+    done: dict[bytes, Rollup] = {}
+    out = {}
+    for subject, strip in row._strips.items():
+        key = bytes(strip)
+        found = done.get(key)
+        if found is None:
+            found = done[key] = row.rollup(subject)
+        out[subject] = found
+    return out
 
 
-def _header(raw: bytes) -> tuple[list[Any], list[str], int]:
-    """(header, subjects, where the input digest begins)."""
+def _header(raw: bytes) -> tuple[list[Any], list[str], list[int], int]:
+    """(header, subjects, their strips, where the input digest begins). Raises ValueError for bytes that are no row."""
+    if raw[:4] != MAGIC:
+        raise ValueError("not a node hour")
     end = 10 + int.from_bytes(raw[4:8], "big")
     header = json.loads(raw[10:end])
     at = end + int.from_bytes(raw[8:10], "big")
-    ids = Reader(raw[end:at])
-    return header, [s if isinstance(s, str) else f"p:{ids.text(s[0])}" for s in header[5]], at
+    subjects = _read_subjects(header[5], Reader(raw[end:at]))
+    return header, subjects, spread(header[6], len(subjects)), at
 
 
 def _sort_key(verdict: Verdict) -> tuple[int, int, int, int, tuple[str, ...], tuple[str, ...]]:
