@@ -210,7 +210,7 @@ def _rest(work: Work, item: Item, state: NodeState, slot: int, odd: list[tuple[i
             calm.places[index] = (place.uuid, place.bus, place.has_action, place.ecc, place.busy)
     if work.context.probe_failed:
         work.put_node(stretch or work.vouched_stretch(item, slot), "", ())
-    if sink.unhealthy:
+    if sink.unhealthy and not sink.unhealthy.issubset(odd_keys):
         for key in [key for key in sink.unhealthy if key not in odd_keys]:
             if key != "n" or not work.context.probe_failed:
                 sink.put(key, first, HEALTHY)
@@ -220,13 +220,14 @@ def _meaning(work: Work, item: Item, place: Place, gpu: Gpu | None) -> tuple[Any
     """What of a reading can matter; equal meanings do the same to a steady place."""
     if gpu is None:
         return ()
+    remap = gpu.row_remap
     return (
         gpu.recovery_action,
         throttle.losses(work, gpu, item),
         gpu.throttle_time is None,
-        bool(place.conditions) and gpus_of.powered(gpu),
+        any(c.stance != "S" for c in place.conditions) and gpus_of.powered(gpu),  # what counters say ends otherwise
         gpu.ecc_uncorrected,
-        gpu.row_remap is not None and bool(gpu.row_remap.failed),
+        remap is not None and bool(remap.failed),
     )
 
 

@@ -21,18 +21,17 @@ def losses(work: Work, gpu: Gpu, item: Item) -> tuple[tuple[str, int], ...]:
     """
     times = gpu.throttle_time
     found: list[tuple[str, int]] = []
-    rules = work.rules
     if times is not None:
-        span = -1
+        known = work.rules.counter_losses
+        span, clocks = 0, 100
         for name, spent in times.items():
-            if not spent:
-                continue
-            reason = rules.by_counter.get(name)
-            if reason is not None:
-                if span < 0:
+            if spent and name in known:
+                code, full = known[name]
+                if not found:
                     span, clocks = _span(work, item), _clock_loss(gpu)
-                found.append((reason.code, min(share_loss(100 - reason.weight, spent, span), clocks)))
+                found.append((code, min(share_loss(full, spent, span), clocks)))
     else:
+        rules = work.rules
         mask = (gpu.throttle_reasons or 0) & rules.bad_mask
         if mask:
             clocks = _clock_loss(gpu)
@@ -49,9 +48,10 @@ def losses(work: Work, gpu: Gpu, item: Item) -> tuple[tuple[str, int], ...]:
 
 def _clock_loss(gpu: Gpu) -> int:
     """What the clocks show to be lost, per cent; 100 where they say nothing."""
-    if gpu.sm_clock is None or not gpu.sm_clock_max:
+    clock, most = gpu.sm_clock, gpu.sm_clock_max
+    if clock is None or not most:
         return 100
-    return max(0, 100 - gpu.sm_clock * 100 // gpu.sm_clock_max)
+    return 100 - clock * 100 // most if clock < most else 0
 
 
 def take(
@@ -130,5 +130,8 @@ def share_loss(full: int, spent_ms: int, span_ms: int) -> int:
 def _span(work: Work, item: Item, far: int = SLOT_MS) -> int:
     """ms since the previous sample of this installation; `far` where that is too far away to vouch."""
     state = work.state
-    own = state.agents.get(item.agent) if state else None
-    return item.ms - own if own is not None and 0 < item.ms - own <= VOUCH_MS else far
+    own = state.agents.get(item.agent) if state is not None else None
+    if own is None:
+        return far
+    span = item.ms - own
+    return span if 0 < span <= VOUCH_MS else far

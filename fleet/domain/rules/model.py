@@ -87,6 +87,7 @@ class Rules:
     masks: tuple[Reason, ...] = field(init=False, repr=False)
     bad_mask: int = field(init=False, repr=False)
     by_counter: Mapping[str, Reason] = field(init=False, repr=False)
+    counter_losses: Mapping[str, tuple[str, int]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         by_xid: dict[tuple[int, str], Reason] = {}
@@ -118,6 +119,7 @@ class Rules:
         put(self, "masks", tuple(r for r in shares if r.mask))
         put(self, "bad_mask", sum({r.mask for r in shares}))
         put(self, "by_counter", {k: r for r in shares for k in r.counters})
+        put(self, "counter_losses", {k: (r.code, 100 - r.weight) for r in shares for k in r.counters})
 
     def xid(self, code: int, line: str | None) -> Reason | None:
         """The reason of an Xid; `line` is the severity its line says. None for a code that no rule knows."""
