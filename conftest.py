@@ -74,7 +74,10 @@ def _empty_schemas(schemas: list[str]) -> None:
         for schema in schemas:
             tables = ", ".join(
                 f'"{schema}".{table}'
-                for table in ("fleet_cluster", "fleet_node", "fleet_nodelive", "fleet_nodehour", "fleet_inbox")
+                for table in (
+                    *("fleet_cluster", "fleet_node", "fleet_nodelive", "fleet_nodehour", "fleet_inbox"),
+                    *("claims_contract", "claims_overlay", "claims_leaf", "claims_signedcheckpoint"),
+                )
             )
             cursor.execute(f"truncate {tables} restart identity cascade")
 

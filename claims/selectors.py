@@ -9,11 +9,14 @@ from typing import Any
 
 from django.db.models import Q
 
+from claims.domain.facts import ancestors
+from claims.domain.periods import ms_of
 from claims.drawing import day_bars, tier_bar
 from claims.errors import ClaimsError, NotThere
 from claims.inputs import gather
 from claims.models import Claim, Contract, ContractVersion, Overlay, Report
 from claims.words import best_unit
+from fleet.domain.slots import SLOT_MS
 
 MONTHS_SHOWN = 4
 STATES = {
@@ -98,10 +101,20 @@ class Month:
 
     @property
     def incidents(self) -> list[dict[str, Any]]:
-        """What counted, the longest first, each with its unit."""
-        if not self.result:
+        """What counted, the longest first, each with its unit, its whole length and its tickets."""
+        if not self.result or not self.document:
             return []
-        found = [{**one, "unit": unit["name"]} for unit in self.result["units"] for one in unit["incidents"]]
+        rows = [row for row in self.document["overlays"] if row["kind"] == "ticket" and row["reference"]]
+        found = [
+            {
+                **one,
+                "unit": unit["name"],
+                "happened": (ms_of(one["end_utc"]) - ms_of(one["start_utc"])) // 1000,
+                "tickets": [row["reference"] for row in rows if _is_about(row, one, unit["name"])],
+            }
+            for unit in self.result["units"]
+            for one in unit["incidents"]
+        ]
         return sorted(found, key=lambda one: (-int(one["counted_seconds"]), one["start_utc"]))
 
     @property
@@ -122,6 +135,14 @@ AGAINST = {
     "below_minimum": "Outages shorter than the contract's minimum",
     "outside_period": "Parts of outages that belong to another month",
 }
+
+
+def _is_about(row: dict[str, Any], incident: dict[str, Any], unit: str) -> bool:
+    """Whether a ticket names a subject of the incident, or what it lies in, and touches its time."""
+    names = {above for name in (*incident["subjects"], unit) for above in ancestors(name)}
+    first, end = ms_of(incident["start_utc"]) // SLOT_MS, ms_of(incident["end_utc"]) // SLOT_MS
+    is_in_time = int(row["first_slot"]) < end and (row["end_slot"] is None or first < int(row["end_slot"]))
+    return row["resource"] in names and is_in_time
 
 
 def get_month(contract: Contract, month: str, now: datetime) -> Month:

@@ -159,9 +159,7 @@ def counted_csv(found: Month) -> HttpResponse:
 @require_safe
 def catalog(request: HttpRequest) -> HttpResponse:
     """`sla/catalog/`: providers' published terms, as read."""
-    return render(
-        request, "claims/catalog.html", {"entries": load_catalog(), "may_write": access_of(request).may_write}
-    )
+    return render(request, "claims/catalog.html", {"offers": load_catalog(), "may_write": access_of(request).may_write})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
@@ -55,7 +56,9 @@ def totals(found: list[Claim]) -> list[dict[str, Any]]:
     """Per currency: to be filed, waiting for an answer, received, and what was asked for and did not come."""
     out: dict[str, dict[str, Any]] = {}
     for one in found:
-        line = out.setdefault(one.currency, {"currency": one.currency, "draft": 0, "open": 0, "received": 0, "lost": 0})
+        line = out.setdefault(
+            one.currency, {"currency": one.currency, **dict.fromkeys(("draft", "open", "received", "lost"), Decimal(0))}
+        )
         if one.status == "draft":
             line["draft"] += one.amount
         elif one.status in ("filed", "acknowledged"):
@@ -64,7 +67,7 @@ def totals(found: list[Claim]) -> list[dict[str, Any]]:
             line["lost"] += one.amount
         line["received"] += one.received
         if one.status == "paid":
-            line["lost"] += max(one.amount - one.received, 0)
+            line["lost"] += max(one.amount - one.received, Decimal(0))
     return [out[key] for key in sorted(out)]
 
 

@@ -40,9 +40,10 @@ def money(amount: str | None, currency: str = "") -> str:
     if amount is None or amount == "":
         return "–"
     sign = {"EUR": "€ ", "USD": "$ ", "GBP": "£ ", "": ""}.get(currency, f"{currency} ")
-    left, dot, right = str(amount).partition(".")
+    left, _, right = str(amount).partition(".")
     digits = f"{int(left):,}" if left.lstrip("-").isdigit() else left
-    return f"{sign}{digits}{dot}{right}"
+    minus = "-" if left.startswith("-0") else ""
+    return f"{sign}{minus}{digits}.{right:0<2}"
 
 
 def best_unit(result: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -7,6 +7,7 @@ from typing import Any
 from django import template
 
 from claims import selectors, words
+from fleet.domain.rules import load_rules
 
 register = template.Library()
 
@@ -59,3 +60,10 @@ def short_month(label: str) -> str:
     """`Oct` of `2026-10`; with its year in January."""
     words_of = selectors.month_words(label)
     return words_of[:3] + (f" {label[:4]}" if label.endswith("-01") else "")
+
+
+@register.filter
+def reason(code: str) -> str:
+    """`GPU fell off the bus (XID_79)`: a reason of the rule set in words."""
+    rule = load_rules().reasons.get(code)
+    return code if rule is None else f"{rule.title} ({code})"
