@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime, time, timedelta
 from enum import Enum
 
 from fleet.attention import Trouble
-from fleet.domain.slots import hour_of, slot_of
+from fleet.domain.slots import SLOTS_PER_HOUR, hour_of, slot_of
 from fleet.hour_sums import Sums
 from fleet.selectors_hours import Bounds, Window
 from fleet.selectors_live import Gpu, NodeNow, to_ms
@@ -23,6 +24,7 @@ class Period(Enum):
 
     def __init__(self, key: str, label: str, hours: int):
         self.key, self.label, self.hours = key, label, hours
+        self.is_past = False
 
     @classmethod
     def of(cls, key: str | None) -> Period:
@@ -33,6 +35,65 @@ class Period(Enum):
         """Its hours: the current one and those before."""
         ms = to_ms(now)
         return Window(hour_of(ms) - self.hours + 1, hour_of(ms), slot_of(ms))
+
+
+MOST_DAYS = 31  # of a span of days on a page
+_SPAN = re.compile(r"(\d{4}-\d\d-\d\d)\.\.(\d{4}-\d\d-\d\d)")
+_MONTH = re.compile(r"(\d{4})-(\d\d)")
+
+
+class BadPeriod(ValueError):
+    """A period that no page shows; the message names the field and says what is possible."""
+
+
+@dataclass(frozen=True)
+class DaySpan:
+    """Whole UTC days, both ends included: a month (`2026-11`) or any span (`2026-11-03..2026-11-09`)."""
+
+    first: date
+    last: date
+    key: str
+    label: str
+    is_past: bool
+
+    @property
+    def hours(self) -> int:
+        """Its length."""
+        return ((self.last - self.first).days + 1) * 24
+
+    def window(self, now: datetime) -> Window:
+        """Its hours; of the day of now, those up to now."""
+        first_hour = hour_of(to_ms(datetime.combine(self.first, time(), UTC)))
+        end_hour = min(first_hour + self.hours, hour_of(to_ms(now)) + 1)
+        return Window(first_hour, end_hour - 1, min(end_hour * SLOTS_PER_HOUR, slot_of(to_ms(now))))
+
+
+AnyPeriod = Period | DaySpan
+
+
+def period_of(text: str | None, now: datetime) -> AnyPeriod:
+    """The period that a URL names; 24 h for none and for a word that is none. Raises BadPeriod → 422 for bad days."""
+    span, month = _SPAN.fullmatch(text or ""), _MONTH.fullmatch(text or "")
+    if not span and not month:
+        if text and (".." in text or (text[:1].isdigit() and "-" in text)):
+            raise BadPeriod("period: a month such as 2026-11, or days such as 2026-11-03..2026-11-09, UTC.")
+        return Period.of(text)
+    today = now.astimezone(UTC).date()
+    try:
+        if month:
+            first = date(int(month[1]), int(month[2]), 1)
+            last = (first + timedelta(days=31)).replace(day=1) - timedelta(days=1)
+        elif span:
+            first, last = date.fromisoformat(span[1]), date.fromisoformat(span[2])
+    except (ValueError, OverflowError) as error:
+        raise BadPeriod("period: there is no such day.") from error
+    if first > last or first > today or first.year < 2015:
+        raise BadPeriod("period: its first day must not lie behind its last one, in the future or before 2015.")
+    last = min(last, today)
+    if (last - first).days >= MOST_DAYS:
+        raise BadPeriod(f"period: at most {MOST_DAYS} days at a time; go through a longer one month by month.")
+    label = f"{first:%b %Y}" if month else f"{first.day} {first:%b} to {last.day} {last:%b}"
+    return DaySpan(first, last, text or "", label, last < today)
 
 
 @dataclass(frozen=True)
@@ -138,7 +199,7 @@ class Fleet:
     """
 
     as_of_ms: int
-    period: Period
+    period: AnyPeriod
     window: Window
     drawn_from: int
     filter: Filter

@@ -21,7 +21,7 @@ from fleet.domain.slots import slot_of
 from fleet.fleet_json import as_json
 from fleet.hour_sums import Sums, total
 from fleet.models import Cluster
-from fleet.reading import ClusterRows, Filter, Fleet, NodeRow, Period, PlaceRow
+from fleet.reading import AnyPeriod, ClusterRows, Filter, Fleet, NodeRow, Period, PlaceRow
 from fleet.selectors_days import DAY_HOURS, closed_sums
 from fleet.selectors_hours import (
     Bounds,
@@ -64,7 +64,7 @@ select n.id, n.name, n.cluster_id, n.first_seen_at, l.last_sample_at, coalesce(l
 
 def get_fleet(
     now: datetime,
-    period: Period = Period.DAY,
+    period: AnyPeriod = Period.DAY,
     wanted: Filter | None = None,
     *,
     strips: bool = True,
@@ -154,8 +154,9 @@ def read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster], only
         first_slot = max(window.first_slot, slot_of(to_ms(first_seen_at)))
         if node_id in firsts:
             first_slot = first_hour_slot(new[node_id]) + read_hour(firsts[node_id]).known_from
-        end_slot = window.now_slot if live.is_silent else slot_of(last_ms or 0)
-        bounds = Bounds(first_slot, max(first_slot, end_slot), len(live.gpus), live.is_silent)
+        is_over = live.is_silent or window.now_slot < slot_of(now_ms)
+        end_slot = window.now_slot if is_over else slot_of(last_ms or 0)
+        bounds = Bounds(first_slot, max(first_slot, end_slot), len(live.gpus), is_over)
         cluster = clusters[cluster_id]
         found.append(
             NodeRow(
@@ -197,18 +198,23 @@ def drawn_from_slot(rows: list[NodeRow], window: Window) -> int:
     return max(window.first_slot, min(first, window.now_slot - TEN_MINUTES) // TEN_MINUTES * TEN_MINUTES)
 
 
+def _is_short(period: AnyPeriod) -> bool:
+    """Whether strips are drawn by the slot."""
+    return period.hours <= Period.DAY.hours
+
+
 def with_strips(
-    nodes: list[NodeRow], period: Period, window: Window, drawn_from: int, opened: int | None
+    nodes: list[NodeRow], period: AnyPeriod, window: Window, drawn_from: int, opened: int | None
 ) -> list[NodeRow]:
     """These nodes with their strips: a day by the slot, longer periods by the hour. The opened one with its GPUs'."""
-    by_slot = [row.id for row in nodes if period is Period.DAY or row.id == opened]
+    by_slot = [row.id for row in nodes if _is_short(period) or row.id == opened]
     bodies = load_bodies(window, by_slot)
     now_slot = window.now_slot
-    figures = load_figures(window, [row.id for row in nodes]) if period is not Period.DAY else {}
+    figures = load_figures(window, [row.id for row in nodes]) if not _is_short(period) else {}
     out = []
     for row in nodes:
         rows = bodies.get(row.id, {})
-        if period is Period.DAY:
+        if _is_short(period):
             strip = draw(node_stretches(rows, row.bounds), drawn_from, now_slot, *row.bounds.drawn)
         else:
             hours = hourly_stretches(figures.get(row.id, {}), row.bounds, hours_per_stretch(window))

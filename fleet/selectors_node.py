@@ -16,7 +16,7 @@ from fleet.decode import decode_trusted, gunzip
 from fleet.domain.slots import SLOTS_PER_HOUR, first_slot
 from fleet.domain.verdicts import UNKNOWN_PROVISIONAL
 from fleet.models import Node
-from fleet.reading import NodeRow, Period
+from fleet.reading import AnyPeriod, NodeRow
 from fleet.selectors import drawn_from_slot, read_nodes, visible_clusters, with_strips
 from fleet.selectors_hours import Stretch, Window, load_bodies, merge
 from fleet.selectors_incidents import IncidentLine, of_node
@@ -102,7 +102,7 @@ class NodePage:
     """A reading of one node at `as_of_ms`. The names are those of `Fleet`, so that parts of pages fit both."""
 
     as_of_ms: int
-    period: Period
+    period: AnyPeriod
     window: Window
     drawn_from: int
     row: NodeRow
@@ -133,7 +133,7 @@ def find_node(node_id: int, within: Collection[str] | None) -> Node | None:
     return (found.filter(cluster__name__in=within) if within else found).first()
 
 
-def get_node_page(now: datetime, period: Period, node: Node) -> NodePage:
+def get_node_page(now: datetime, period: AnyPeriod, node: Node) -> NodePage:
     """One node over the period; the caller has looked whether the asker may see it."""
     window = period.window(now)
     clusters = {node.cluster_id: visible_clusters(node.cluster.name)[node.cluster_id]}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,6 +21,7 @@ from fleet.attention import gathered
 from fleet.domain.slots import HOUR_MS, SLOT_MS
 from fleet.fleet_json import as_csv, as_json
 from fleet.models import Cluster
+from fleet.reading import AnyPeriod, BadPeriod, period_of
 from fleet.selectors import Filter, Fleet, Period, get_fleet, read_nodes, visible_clusters
 from fleet.selectors_days import get_days
 from fleet.selectors_live import WORDS
@@ -34,6 +37,33 @@ TICK_MINUTES = (2, 5, 10, 15, 30, 60, 180, 360, 1440, 2880, 7200)  # from one ma
 MOST_TICKS = 5
 LAST_TICK = 160  # half per cents; what lies behind would touch the word "now"
 ROOMY_NODES = 8  # up to so many nodes, each GPU has a tile with words
+
+
+def spanned(request: HttpRequest) -> HttpResponse | None:
+    """The answer to a form with `from` and `to`: the same page with these days in its URL; None without them."""
+    first, last = request.GET.get("from", ""), request.GET.get("to", "")
+    if not first and not last:
+        return None
+    kept = {key: value for key, value in request.GET.items() if key not in ("from", "to", "period", "page")}
+    query = urlencode({**kept, "period": f"{first or last}..{last or first}"})
+    return redirect(f"{request.path}?{query}")
+
+
+def shows_period(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """A view whose URL names a period: bad days are answered with 422 and the field, a form's days become the URL."""
+
+    @wraps(view)
+    def answered(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        moved = spanned(request)
+        if moved is not None:
+            return moved
+        try:
+            return view(request, *args, **kwargs)
+        except BadPeriod as error:
+            context = {"detail": str(error), "field": "period"}
+            return render(request, "fleet/bad_input.html", context, status=422)
+
+    return answered
 
 
 def wanted_of(request: HttpRequest) -> Filter:
@@ -55,12 +85,13 @@ def read(request: HttpRequest, *, strips: bool = False, is_paged: bool = False) 
     wanted = wanted_of(request)
     if is_paged and wanted.page is None:
         wanted = Filter(wanted.state, wanted.cluster, wanted.search, 1, wanted.opened)
-    period = Period.of(request.GET.get("period"))
+    period = period_of(request.GET.get("period"), timezone.now())
     return get_fleet(timezone.now(), period, wanted, strips=strips, within=request.access.clusters)  # type: ignore[attr-defined]
 
 
 @honours_clusters
 @require_safe
+@shows_period
 def fleet(request: HttpRequest) -> HttpResponse:
     """The Fleet page; for its own refresh only the part that lives."""
     if request.user.is_authenticated and request.session.get("last_org") != request.org.slug:  # type: ignore[attr-defined]
@@ -71,7 +102,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
     troubles = gathered(found.troubles)
     context = {
         "fleet": found,
-        "periods": list(Period),
+        "periods": periods(found.period),
         "attention": troubles[:ATTENTION_ON_PAGE],
         "attention_count": len(troubles),
         "every": EVERY_SECONDS if found.node_count else EVERY_SECONDS_EMPTY,
@@ -88,6 +119,13 @@ def fleet(request: HttpRequest) -> HttpResponse:
     response["Cache-Control"] = "private, no-cache"
     response["Vary"] = "HX-Request, Cookie"
     return response
+
+
+def periods(now_shown: AnyPeriod) -> list[AnyPeriod]:
+    """What a page offers: the fixed ones, this month, and the span of days that is shown."""
+    month = period_of(f"{timezone.now():%Y-%m}", timezone.now())
+    offered: list[AnyPeriod] = [*Period, month]
+    return offered if now_shown in offered else [*offered, now_shown]
 
 
 def _days(request: HttpRequest) -> HttpResponse:
@@ -118,6 +156,7 @@ def ticks(found: Fleet) -> list[tuple[int, str, int]]:
 
 @honours_clusters
 @require_GET
+@shows_period
 def fleet_csv(request: HttpRequest) -> HttpResponse:
     """What the page shows, one line per GPU."""
     response = HttpResponse(as_csv(read(request)), content_type="text/csv; charset=utf-8")
@@ -128,7 +167,8 @@ def fleet_csv(request: HttpRequest) -> HttpResponse:
 
 @honours_clusters
 @require_GET
-def fleet_json(request: HttpRequest) -> JsonResponse:
+@shows_period
+def fleet_json(request: HttpRequest) -> HttpResponse:
     """What the page shows, as JSON."""
     response = JsonResponse(as_json(read(request)), json_dumps_params={"ensure_ascii": False})
     response["Cache-Control"] = "private, no-store"

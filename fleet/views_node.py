@@ -17,13 +17,13 @@ from fleet.domain.slots import first_slot, hour_of_slot, slot_of
 from fleet.fleet_json import figures, floored, when
 from fleet.models import Node
 from fleet.node_events import list_events
-from fleet.reading import Period
+from fleet.reading import period_of
 from fleet.selectors_api import Span
 from fleet.selectors_days import get_days
 from fleet.selectors_live import to_ms
 from fleet.selectors_node import NodePage, find_node, get_node_page
 from fleet.selectors_timeline import get_timeline, readings_of
-from fleet.views import EVERY_SECONDS, ticks
+from fleet.views import EVERY_SECONDS, periods, shows_period, ticks
 from orgs.access import is_open_to_all
 from orgs.middleware import honours_clusters
 from orgs.sheets import csv_response
@@ -46,11 +46,14 @@ def node_of(request: HttpRequest, node_id: int) -> Node:
 
 def reading_of(request: HttpRequest, node_id: int) -> NodePage:
     """The node's reading that this URL names."""
-    return get_node_page(timezone.now(), Period.of(request.GET.get("period")), node_of(request, node_id))
+    return get_node_page(
+        timezone.now(), period_of(request.GET.get("period"), timezone.now()), node_of(request, node_id)
+    )
 
 
 @honours_clusters
 @require_safe
+@shows_period
 def node(request: HttpRequest, node_id: int) -> HttpResponse:
     """The node page; for its own refresh only the part that lives, with `part=events` the kernel's events."""
     if request.GET.get("part") == "days":
@@ -63,7 +66,7 @@ def node(request: HttpRequest, node_id: int) -> HttpResponse:
         "fleet": page,
         "row": page.row,
         "node_id": node_id,
-        "periods": list(Period),
+        "periods": periods(page.period),
         "every": EVERY_SECONDS,
         "ticks": ticks(page),
         "values": _values(page),
@@ -123,6 +126,7 @@ def _values(page: NodePage) -> list[dict[str, Any]]:
 
 @honours_clusters
 @require_safe
+@shows_period
 def node_csv(request: HttpRequest, node_id: int) -> HttpResponse:
     """What the page shows of the GPUs, one line each."""
     page = reading_of(request, node_id)
@@ -151,7 +155,8 @@ def node_csv(request: HttpRequest, node_id: int) -> HttpResponse:
 
 @honours_clusters
 @require_safe
-def node_json(request: HttpRequest, node_id: int) -> JsonResponse:
+@shows_period
+def node_json(request: HttpRequest, node_id: int) -> HttpResponse:
     """What the page shows of the GPUs, as JSON."""
     page = reading_of(request, node_id)
     row = page.row
