@@ -92,7 +92,9 @@ def period_of(text: str | None, now: datetime) -> AnyPeriod:
     last = min(last, today)
     if (last - first).days >= MOST_DAYS:
         raise BadPeriod(f"period: at most {MOST_DAYS} days at a time; go through a longer one month by month.")
-    label = f"{first:%b %Y}" if month else f"{first.day} {first:%b} to {last.day} {last:%b}"
+    label = f"{first.day} {first:%b} to {last.day} {last:%b}"
+    if month:
+        label = f"{first:%b}" if first.year == today.year else f"{first:%b %Y}"
     return DaySpan(first, last, text or "", label, last < today)
 
 

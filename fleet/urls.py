@@ -22,6 +22,7 @@ urlpatterns = [
     path("incidents/<int:incident_id>/acknowledge/", views_incidents.acknowledge, name="incident_acknowledge"),
     path("incidents/<int:incident_id>/notes/", views_incidents.note, name="incident_note"),
     path("incidents/<int:incident_id>/ticket/", views_incidents.ticket, name="incident_ticket"),
+    path("settings/clusters/", views.clusters, name="clusters"),
     path("manifest.webmanifest", views.manifest, name="manifest"),
     path("clusters/<int:cluster_id>/remove-demo/", views.remove_demo, name="remove_demo"),
 ]

@@ -25,6 +25,7 @@ from fleet.reading import AnyPeriod, BadPeriod, period_of
 from fleet.selectors import Filter, Fleet, Period, get_fleet, read_nodes, visible_clusters
 from fleet.selectors_days import get_days
 from fleet.selectors_live import WORDS
+from fleet.selectors_nodes_list import list_clusters
 from fleet.services import remove_simulated
 from orgs.access import is_open_to_all
 from orgs.middleware import honours_clusters
@@ -131,12 +132,12 @@ def periods(now_shown: AnyPeriod) -> list[AnyPeriod]:
 def _days(request: HttpRequest) -> HttpResponse:
     """The bars of 90 days of the fleet, or of the cluster that the URL names, as a part of the page."""
     now = timezone.now()
-    clusters = visible_clusters(request.access.clusters)  # type: ignore[attr-defined]
+    visible = visible_clusters(request.access.clusters)  # type: ignore[attr-defined]
     wanted = wanted_of(request)
     if wanted.cluster:
-        clusters = {pk: cluster for pk, cluster in clusters.items() if cluster.name == wanted.cluster}
-    rows = read_nodes(now, Period.DAY.window(now), clusters)
-    days = get_days(now, {row.id: len(row.now.gpus) for row in rows}, clusters=list(clusters))
+        visible = {pk: cluster for pk, cluster in visible.items() if cluster.name == wanted.cluster}
+    rows = read_nodes(now, Period.DAY.window(now), visible)
+    days = get_days(now, {row.id: len(row.now.gpus) for row in rows}, clusters=list(visible))
     query = urlencode([*([("cluster", wanted.cluster)] if wanted.cluster else []), ("day", "")])
     path = f"{reverse('incidents', kwargs={'org_slug': request.org.slug})}?{query}"  # type: ignore[attr-defined]
     response = render(request, "fleet/_days.html", {"days": days, "path": path, "name": wanted.cluster})
@@ -173,6 +174,14 @@ def fleet_json(request: HttpRequest) -> HttpResponse:
     response = JsonResponse(as_json(read(request)), json_dumps_params={"ensure_ascii": False})
     response["Cache-Control"] = "private, no-store"
     return response
+
+
+@honours_clusters
+@require_safe
+def clusters(request: HttpRequest) -> HttpResponse:
+    """Settings: the clusters and nodes that were ever heard."""
+    found = list_clusters(request.access.clusters)  # type: ignore[attr-defined]
+    return render(request, "fleet/clusters.html", {"clusters": found, "section": "clusters"})
 
 
 @honours_clusters

@@ -287,3 +287,23 @@ def test_batches_without_events_are_not_decoded() -> None:
     quiet, loud = packed(), packed(intervals=[interval(1, xids=[{"code": 79}])])
     assert EVENT_KEYS.search(gunzip(quiet[0])) is None
     assert EVENT_KEYS.search(gunzip(loud[0])) is not None
+
+
+# The clusters of the settings
+
+
+def test_settings_list_clusters_and_nodes_with_first_and_last_seen(
+    alpha: Any, beta: Any, ada: Any, client_of: Any, lan: Any
+) -> None:
+    fill(alpha, cluster="open-to-cleo", nodes=2, minutes=3)
+    fill(alpha, cluster="not-for-cleo", nodes=1, minutes=3)
+    words = text_of(client_of(ada).get("/o/alpha/settings/clusters/"))
+    for expected in ("open-to-cleo simulated 2 nodes", "not-for-cleo", "name:sim-0002", "0.1.0+sim"):
+        assert expected in words
+    cleo = User.objects.create_user("cleo@alpha.example")
+    Membership.objects.create(user=cleo, org=alpha, role=Membership.Role.VIEWER, clusters=["open-to-cleo"])
+    seen = text_of(client_of(cleo).get("/o/alpha/settings/clusters/"))
+    assert "open-to-cleo" in seen
+    assert "not-for-cleo" not in seen
+    assert client_of(ada).get("/o/beta/settings/clusters/").status_code == 404
+    assert client_of(None).get("/o/alpha/settings/clusters/").status_code == 302
