@@ -135,7 +135,7 @@ def test_an_opened_node_is_in_the_url_and_survives_refresh_and_reload(visit: Any
     there = visit()
     there.go(FLEET)
     page = there.page
-    page.get_by_role("link", name="sim-0002", exact=True).click()
+    page.get_by_role("link", name="GPUs of sim-0002", exact=True).click()
     page.wait_for_url(re.compile(r"open=\d+"))
     table = page.locator(".gpus table")
     assert table.locator("tbody tr").count() == 8
