@@ -182,18 +182,18 @@ def _rest(work: Work, item: Item, state: NodeState, slot: int, odd: list[tuple[i
     """Judge the odd places; everything else is healthy from the open slot on."""
     stretch: Stretch | None = None
     sink, first = work.sink, state.open_slot
-    odd_keys = [_KEYS[index] for index, _ in odd]
+    runs, known, follows = sink.runs, work.steady, slot == first + 1
     for index, gpu in odd:
         place = state.places[index]
         key = _KEYS[index]
         meaning = _meaning(work, item, place, gpu)
-        steady = work.steady.get(index)
+        steady = known.get(index)
         if (
-            steady is not None
+            follows
+            and steady is not None
             and steady.sure
+            and runs[key][1] is steady.verdict
             and meaning == steady.meaning
-            and slot == first + 1
-            and sink.runs[key][1] is steady.verdict
         ):
             _go_on(place, steady, item.ms, slot)
             continue
@@ -210,8 +210,9 @@ def _rest(work: Work, item: Item, state: NodeState, slot: int, odd: list[tuple[i
             calm.places[index] = (place.uuid, place.bus, place.has_action, place.ecc, place.busy)
     if work.context.probe_failed:
         work.put_node(stretch or work.vouched_stretch(item, slot), "", ())
-    if sink.unhealthy and not sink.unhealthy.issubset(odd_keys):
-        for key in [key for key in sink.unhealthy if key not in odd_keys]:
+    if sink.unhealthy:
+        odd_keys = [_KEYS[index] for index, _ in odd]
+        for key in sink.unhealthy.difference(odd_keys):
             if key != "n" or not work.context.probe_failed:
                 sink.put(key, first, HEALTHY)
 
@@ -220,23 +221,29 @@ def _meaning(work: Work, item: Item, place: Place, gpu: Gpu | None) -> tuple[Any
     """What of a reading can matter; equal meanings do the same to a steady place."""
     if gpu is None:
         return ()
-    remap = gpu.row_remap
+    remap, works = gpu.row_remap, False
+    for condition in place.conditions:
+        if condition.stance != "S":  # what counters say ends otherwise
+            works = gpus_of.powered(gpu)
+            break
     return (
         gpu.recovery_action,
         throttle.losses(work, gpu, item),
         gpu.throttle_time is None,
-        any(c.stance != "S" for c in place.conditions) and gpus_of.powered(gpu),  # what counters say ends otherwise
+        works,
         gpu.ecc_uncorrected,
         remap is not None and bool(remap.failed),
     )
 
 
 def _go_on(place: Place, steady: Steady, ms: int, slot: int) -> None:
-    place.segments = [(code, kind, slot, slot + 1, weight) for code, kind, weight in steady.template]
+    end = slot + 1
+    place.segments = [(code, kind, slot, end, weight) for code, kind, weight in steady.template]
     for condition in place.conditions:
-        if condition.stance in "BS":
+        if condition.stance == "S":
             condition.last = ms
-        if condition.stance == "B":
+        elif condition.stance == "B":
+            condition.last = ms
             condition.run_from = slot * SLOT_MS
 
 

@@ -29,7 +29,10 @@ def losses(work: Work, gpu: Gpu, item: Item) -> tuple[tuple[str, int], ...]:
                 code, full = known[name]
                 if not found:
                     span, clocks = _span(work, item), _clock_loss(gpu)
-                found.append((code, min(share_loss(full, spent, span), clocks)))
+                loss = share_loss(full, spent, span)
+                found.append((code, loss if loss < clocks else clocks))
+        if not found:
+            return ()
     else:
         rules = work.rules
         mask = (gpu.throttle_reasons or 0) & rules.bad_mask
