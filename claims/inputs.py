@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -22,7 +22,7 @@ from claims.errors import ContractError, InputsError
 from claims.models import Contract, ContractVersion, Invoice, Overlay, ms_at
 from claims.node_months import load_month, months_between, runs_of_months
 from fleet.domain.rules import load_rules
-from fleet.domain.slots import SLOT_MS
+from fleet.domain.slots import HOUR_MS, SLOT_MS
 from fleet.models import Inbox, Node, NodeLive
 
 #: How far beyond the period facts are read, so that runs over its edges are whole.
@@ -166,10 +166,13 @@ def _watermark() -> str | None:
     return None if last is None else last.isoformat()
 
 
-def waiting() -> int:
-    """How many received batches are not in the strips yet, and nodes whose late facts wait."""
-    unfolded = Inbox.objects.filter(folded_at=None, error=None).count()
-    return unfolded + NodeLive.objects.exclude(dirty_hour=None).count()
+def waiting(end_ms: int) -> int:
+    """How many batches of the time before `end_ms` are received and not in the strips yet, and nodes whose late facts
+    of that time wait. What comes of later days does not matter: a live org always has some.
+    """
+    last_day = datetime.fromtimestamp((end_ms - 1) / 1000, UTC).date()
+    unfolded = Inbox.objects.filter(folded_at=None, error=None, sample_day__lte=last_day).count()
+    return unfolded + NodeLive.objects.filter(dirty_hour__lt=-(-end_ms // HOUR_MS)).count()
 
 
 def plain_overlay(one: Overlay) -> dict[str, Any]:

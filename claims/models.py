@@ -130,6 +130,8 @@ class NodeMonth(models.Model):
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")
     month = models.CharField(max_length=MONTH_CHARS)
     source = models.CharField(max_length=32, help_text="MD5 over the hour rows that it was made from.")
+    final_until = models.IntegerField(default=0, help_text="The hours before this one were final then.")
+    final_source = models.CharField(max_length=32, blank=True, help_text="MD5 over those.")
     body = models.BinaryField()
     digest = models.CharField(max_length=64, help_text="SHA-256 of the encoded runs.")
 

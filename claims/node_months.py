@@ -11,12 +11,22 @@ from django.db import connection
 from claims.domain.month_runs import VerdictRun, collect, decode, encode
 from claims.models import NodeMonth
 from fleet.bodies import compress, decompress, load_row
-from fleet.domain.slots import HOUR_MS
+from fleet.domain.slots import HOUR_MS, SLOTS_PER_HOUR
 from fleet.models import NodeHour
 
 _SOURCES = """
-select node_id, md5(string_agg(md5(body), '' order by hour)) from fleet_nodehour
- where node_id = any(%s) and hour >= %s and hour < %s group by node_id
+with mine as (
+    select node_id, hour, is_final, md5(body) as one from fleet_nodehour
+     where node_id = any(%(nodes)s) and hour >= %(first)s and hour < %(end)s
+), edge as (
+    select node_id, coalesce(min(hour) filter (where not is_final), max(hour) + 1) as final_until from mine group by 1
+)
+select mine.node_id, md5(string_agg(one, '' order by hour)), edge.final_until,
+       coalesce(md5(string_agg(one, '' order by hour) filter (where hour < edge.final_until)), ''),
+       coalesce(md5(string_agg(one, '' order by hour) filter (where hour < kept.final_until)), '')
+  from mine join edge on edge.node_id = mine.node_id
+  left join claims_nodemonth kept on kept.node_id = mine.node_id and kept.month = %(month)s
+ group by mine.node_id, edge.final_until
 """
 
 
@@ -39,26 +49,49 @@ def months_between(first_ms: int, end_ms: int) -> list[str]:
 
 
 def load_month(nodes: Sequence[int], month: str) -> dict[int, NodeMonth]:
-    """Each node's month, for the nodes that have hours in it; stale ones are made again first."""
+    """Each node's month, for the nodes that have hours in it; of stale ones the hours that were not final are read."""
     first, end = month_hours(month)
     with connection.cursor() as cursor:
-        cursor.execute(_SOURCES, [list(nodes), first, end])
-        sources = dict(cursor.fetchall())
-    kept = {one.node_id: one for one in NodeMonth.objects.filter(node_id__in=sources, month=month)}
+        cursor.execute(_SOURCES, {"nodes": list(nodes), "first": first, "end": end, "month": month})
+        sources = cursor.fetchall()
+    kept = {one.node_id: one for one in NodeMonth.objects.filter(node_id__in=nodes, month=month)}
     out = {}
-    for node_id, source in sources.items():
+    for node_id, source, final_until, final_source, known_source in sources:
         one = kept.get(node_id)
         if one is None or one.source != source:
-            one = _make(node_id, month, source, first, end)
+            known = one if one is not None and one.final_source and one.final_source == known_source else None
+            raw = encode(_runs(node_id, known, first, end))
+            values = {
+                "source": source,
+                "final_until": final_until,
+                "final_source": final_source,
+                "body": compress(raw),
+                "digest": hashlib.sha256(raw).hexdigest(),
+            }
+            one = NodeMonth.objects.update_or_create(node_id=node_id, month=month, defaults=values)[0]
         out[node_id] = one
     return out
 
 
-def _make(node_id: int, month: str, source: str, first: int, end: int) -> NodeMonth:
-    bodies = NodeHour.objects.filter(node_id=node_id, hour__gte=first, hour__lt=end).order_by("hour")
-    raw = encode(collect(load_row(body) for body in bodies.values_list("body", flat=True)))
-    values = {"source": source, "body": compress(raw), "digest": hashlib.sha256(raw).hexdigest()}
-    return NodeMonth.objects.update_or_create(node_id=node_id, month=month, defaults=values)[0]
+def _runs(node_id: int, known: NodeMonth | None, first: int, end: int) -> dict[str, list[VerdictRun]]:
+    """The runs of the hours `[first, end)`, those before `known.final_until` out of `known`."""
+    start = first if known is None else known.final_until
+    bodies = NodeHour.objects.filter(node_id=node_id, hour__gte=start, hour__lt=end).order_by("hour")
+    tail = collect(load_row(body) for body in bodies.values_list("body", flat=True))
+    if known is None:
+        return tail
+    edge = start * SLOTS_PER_HOUR
+    out = {
+        subject: [(a, min(b, edge), verdict) for a, b, verdict in line if a < edge]
+        for subject, line in decode(decompress(known.body)).items()
+    }
+    for subject, line in tail.items():
+        mine = out.setdefault(subject, [])
+        if mine and line and mine[-1][1] == line[0][0] and mine[-1][2] == line[0][2]:
+            mine[-1] = (mine[-1][0], line[0][1], mine[-1][2])
+            line = line[1:]
+        mine.extend(line)
+    return {subject: line for subject, line in out.items() if line}
 
 
 def runs_of_months(months: Iterable[NodeMonth]) -> dict[str, list[VerdictRun]]:

@@ -77,7 +77,7 @@ def issue_report(
             f"{month} ended less than 24 h ago: late batches may still come. Issue it a day after its end.",
             "period_in_grace",
         )
-    if left := waiting():
+    if left := waiting(period.end_ms):
         raise ReportError(f"{left} received batches are not in the strips yet. Try again shortly.", "facts_waiting")
     with transaction.atomic():
         Contract.objects.select_for_update().get(pk=contract.pk)

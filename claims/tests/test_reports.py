@@ -21,6 +21,10 @@ from claims.services_claims import acknowledge_claim, file_claim, pay_claim, ref
 from claims.services_reports import draft_report, issue_report
 from claims.tests.conftest import NOW
 from claims.tests.months import DOWN, EDGE, GPUS, OCTOBER, fill, terms
+from fleet.folding import fold_waiting
+from fleet.ingest import receive
+from fleet.tests.bodies import packed
+from fleet.tests.test_folding import key_for
 from orgs.models import AuditEntry
 
 pytestmark = pytest.mark.django_db
@@ -88,6 +92,18 @@ def test_late_batches_have_a_day_to_come(contract: Any, actor: Actor, now: datet
     with pytest.raises(ReportError) as caught:
         issue_report(contract, "2026-10", actor, now=now)
     assert caught.value.code == code
+
+
+def test_waiting_facts_of_the_month_hold_it_back_and_later_ones_do_not(contract: Any, actor: Actor) -> None:
+    receive(packed(node_id="gpu-018")[0], key_for(actor.org), {})
+    assert draft_report(contract, "2026-10", NOW).status == "draft"
+    late, _ = packed(first_ts=OCTOBER.start_ms + 7500, node_id="gpu-018")
+    receive(late, key_for(actor.org), {})
+    with pytest.raises(ReportError, match="1 received batches are not in the strips yet") as caught:
+        issue_report(contract, "2026-10", actor, now=NOW)
+    assert caught.value.code == "facts_waiting"
+    fold_waiting(NOW)
+    assert issue_report(contract, "2026-10", actor, now=NOW).status == "issued"
 
 
 def test_a_month_without_entitlement_is_refused(contract: Any, actor: Actor) -> None:
