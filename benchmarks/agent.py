@@ -26,7 +26,7 @@ def run(rounds: int) -> dict[str, Any]:
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="goodput-bench-") as name:
         for form, command in _forms(Path(name)):
-            results[form] = measure(command, rounds * SAMPLE_S)
+            results[form] = measure(command, rounds * SAMPLE_S)  # type: ignore[no-untyped-call]
     print(f"{'agent, parent and child':28}" + "".join(f"{form:>14}" for form in results))
     for figure in FIGURES:
         print(f"{figure:28}" + "".join(f"{result[figure]:>14}" for result in results.values()))
