@@ -66,7 +66,7 @@ def navigation(context: template.Context) -> list[Entry]:
         except NoReverseMatch:
             continue
         path = request.path if request else ""
-        is_current = path == url if name == "fleet" else path.startswith(url)
+        is_current = path.startswith(url) if name != "fleet" else path == url or path.startswith(f"{url}nodes/")
         entries.append(Entry(label, url, is_current))
     return entries
 
