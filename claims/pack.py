@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from django.db.models import Q
 from django.utils import timezone
 
 import fleet.domain.rules as rules_package
@@ -226,6 +227,13 @@ def _windows(report: Report, nodes: dict[int, str]) -> tuple[list[dict[str, Any]
             for node_id, name in nodes.items():
                 if name in names:
                     hours.setdefault(node_id, set()).update(range(a // 3600, (b - 1) // 3600 + 1))
+    if report.result["contract"]["kind"] == "weighted":  # it has no list of outages: every hour that lost something
+        first, end = _period_slots(report)
+        lossy = NodeHour.objects.filter(
+            node_id__in=list(nodes), hour__gte=first // SLOTS_PER_HOUR, hour__lt=-(-end // SLOTS_PER_HOUR)
+        ).filter(Q(down_s__gt=0) | Q(degraded_s__gt=0))
+        for node_id, hour in lossy.values_list("node_id", "hour"):
+            hours.setdefault(node_id, set()).add(hour)
     windows: list[dict[str, Any]] = []
     bodies: dict[str, bytes] = {}
     for node_id, wanted in sorted(hours.items()):

@@ -185,6 +185,19 @@ def test_a_restatement_says_why_and_what_changed_and_the_issued_one_stays(contra
     assert [(one.status, one.report_id) for one in Claim.objects.all()] == [("written_off", first.pk)]
 
 
+def test_a_weighted_contract_pays_by_weight_and_has_no_list_of_outages(contract: Any, actor: Actor) -> None:
+    text = terms(name='"Weighted"', kind='"weighted"', min_healthy="", tiers='[["99.9", "10"]]')
+    version = add_contract(read_terms(text), actor)
+    add_overlay(
+        actor, contract=version.contract, kind="entitlement", resource="gpu-017", starts_at="2026-09-01T00:00:00Z"
+    )
+    report = issue_report(version.contract, "2026-10", actor, now=NOW)
+    unit = result_of(report)["units"][0]
+    assert unit["readings"]["lower"]["down_seconds"] == str(2 * 960 * 15)  # GPU-seconds: two of eight GPUs
+    assert unit["incidents"] == []
+    assert result_of(report)["claim"] == "719.60"
+
+
 def test_fees_of_the_invoice_take_the_place_of_the_contracts(contract: Any, actor: Actor) -> None:
     enter_invoice(contract, "2026-10", actor, fees={"gpu-017": "1000"})
     assert result_of(draft_report(contract, "2026-10", NOW))["claim"] == "100.00"

@@ -293,6 +293,8 @@ def _fold(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
                 f" {subject} than the report used."
             )
         slots += sum(b - a for line in found.values() for a, b, _ in line)
+    if not slots:
+        return NOT_PROVEN, "the pack encloses no batch to fold: its verdicts are the claimant's word"
     return PASS, f"the batches of the claimed time fold to the verdicts that the report used ({slots} slots)"
 
 
