@@ -318,7 +318,7 @@ def test_signing_out(visit: Any, server: Any) -> None:
     there.page.wait_for_load_state()
     there.go(FLEET)
     there.page.locator("summary[aria-label=Menu]").click()
-    assert "sigrid@example.org" in there.page.locator(".menu .sheet").inner_text()
+    assert "sigrid@example.org" in there.page.locator("header .menu .sheet").inner_text()
     there.page.get_by_role("button", name="Sign out").click()
     there.page.wait_for_load_state()
     there.page.locator("summary[aria-label=Menu]").click()
