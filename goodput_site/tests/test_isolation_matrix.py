@@ -85,6 +85,7 @@ SHOWS = {
     f"{O}incidents/<int:incident_id>/": "viewer",
     f"{SETTINGS}members/": "viewer",
     f"{SETTINGS}keys/": "viewer",
+    f"{SETTINGS}clusters/": "viewer",
     f"{SETTINGS}audit/": "finance",
     f"{SETTINGS}audit.csv": "admin",
     "provider/": "provider",
