@@ -248,4 +248,5 @@ def _instant(text: str) -> datetime | None:
 def _newest_slot(found: Node, now: datetime) -> int:
     live = getattr(found, "live", None)
     newest = live.last_sample_at if live else None
-    return slot_of(to_ms(newest)) - 1 if newest else slot_of(to_ms(now))
+    present = slot_of(to_ms(now)) - 1  # a node's clock may run ahead of ours; what has not begun is not shown
+    return min(slot_of(to_ms(newest)) - 1, present) if newest else present
