@@ -70,7 +70,9 @@ def test_whoever_may_see_one_cluster_sees_its_days_only(alpha: Any, client_of: A
     cleo = User.objects.create_user("cleo@alpha.example")
     Membership.objects.create(user=cleo, org=alpha, role=Membership.Role.VIEWER, clusters=["open-to-cleo"])
     page = client_of(cleo).get("/o/alpha/?part=days").content.decode()
-    assert "No loss and no incident on any of these days." in page
+    # within minutes of a full hour the node's first hour is partly unknown and its day is listed, without a loss
+    assert "No loss and no incident on any of these days." in page or "· 0 GPU-h lost<" in page
+    assert "1 incident" not in page
     assert client_of(cleo).get(f"/o/alpha/nodes/{node_id}/?part=days").status_code == 404
 
 
