@@ -73,8 +73,6 @@ DATABASES = {
             "connect_timeout": 5,
             "application_name": "goodput",
             "prepare_threshold": 5,
-            # a generic plan would lock every partition of the inbox at each INSERT
-            "options": "-c plan_cache_mode=force_custom_plan",
         },
     }
 }
