@@ -65,7 +65,7 @@ def refuse_fault(_event: dict[str, Any]) -> None:
 
 def request_release(directory: Path, until: float) -> None:
     """Asks the running agent to let go of the driver until the instant (seconds since 1970)."""
-    _leave(directory / _RELEASE, f"{until:.3f}\n")
+    _leave(directory / _RELEASE, f"{until!r}\n")  # not rounded: rounding up would prolong what was asked for
 
 
 def request_fault(directory: Path, event: dict[str, Any]) -> None:

@@ -162,7 +162,7 @@ def test_release_reaches_a_running_agent_through_the_state_directory(tmp_path):
     control.poll(asked.append, asked.append)
     control.poll(asked.append, asked.append)
     (seconds,) = asked
-    assert 0 < seconds <= 90.5  # two clocks are read one after the other
+    assert 0 < seconds <= 90
     assert main(["release", "--for", "2h", "--state-dir", str(tmp_path)]) == 78
 
 
