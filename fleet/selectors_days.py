@@ -19,10 +19,10 @@ from django.db import connection
 from django.db.models import Q
 from redis.exceptions import RedisError
 
-from fleet.domain.slots import HOUR_MS, SLOTS_PER_HOUR
+from fleet.domain.slots import HOUR_MS, SLOT_S, SLOTS_PER_HOUR
 from fleet.hour_sums import ZERO, Sums, gap, total
 from fleet.models import Incident, Node
-from fleet.selectors_hours import NodeHours, Window, add_up
+from fleet.selectors_hours import NodeHours, Window, add_up, load_first_bodies, read_hour
 from fleet.selectors_live import to_ms
 
 log = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ class Days:
 
 
 def get_days(now: datetime, gpus: dict[int, int], node_id: int | None = None, clusters: Collection[int] = ()) -> Days:
-    """The bars of these nodes (node → number of GPUs); only `node_id` if given. Two queries and the cache."""
+    """The bars of these nodes (node → number of GPUs); only `node_id` if given. Three queries and the cache."""
     now_hour = to_ms(now) // HOUR_MS
     last = now_hour // DAY_HOURS
     first = last - DAYS + 1
@@ -244,24 +244,35 @@ def get_days(now: datetime, gpus: dict[int, int], node_id: int | None = None, cl
         until = last if is_open else (end_slot - 1) // day_slots
         for day in range(max(first, first_slot // day_slots), min(last, until) + 1):
             counts[day - first] += 1
-    begun: dict[int, int] = {}
+    begun = _begun(days, first, gpus)
     bars = []
     for index, day in enumerate(range(first, last + 1)):
         nodes = days.get(day, {})
-        sums = [_day_sums(nodes.get(node), begun, node, count, day, now_hour) for node, count in gpus.items()]
+        sums = [_day_sums(nodes.get(node), begun.get(node), count, day, now_hour) for node, count in gpus.items()]
         bars.append(Bar(day * DAY_MS, index, total(sums), counts[index]))
     return Days(tuple(bars), total(bar.sums for bar in bars))
 
 
-def _day_sums(row: NodeDay | None, begun: dict[int, int], node: int, gpus: int, day: int, now_hour: int) -> Sums:
-    """A node's day. From its first row on, hours without one are unknown; the hour of now is counted as it is."""
-    if row is None and node not in begun:
+def _begun(days: dict[int, dict[int, NodeDay]], first_day: int, nodes: Collection[int]) -> dict[int, int]:
+    """node → the slot from which on it counts: its first evidence, or the period's begin if it was there before."""
+    hours: dict[int, int] = {}
+    for day in sorted(days):
+        for node, row in days[day].items():
+            if node in nodes:
+                hours.setdefault(node, row.first_hour)
+    period = first_day * DAY_HOURS
+    bodies = load_first_bodies({node: hour for node, hour in hours.items() if hour > period})
+    before = {node: read_hour(body).known_from for node, body in bodies.items()}
+    return {node: hour * SLOTS_PER_HOUR + before.get(node, 0) for node, hour in hours.items()}
+
+
+def _day_sums(row: NodeDay | None, begun: int | None, gpus: int, day: int, now_hour: int) -> Sums:
+    """A node's day. From the slot `begun` on, time without a row is unknown; the hour of now is counted as it is."""
+    if begun is None:
         return ZERO
-    if row is not None:
-        begun.setdefault(node, row.first_hour)
-    first_hour = max(day * DAY_HOURS, begun[node])
-    hours = max(0, min((day + 1) * DAY_HOURS, now_hour) - first_hour)
+    first_slot = max(day * DAY_HOURS * SLOTS_PER_HOUR, begun)
+    counted = gpus * SLOT_S * max(0, min((day + 1) * DAY_HOURS, now_hour) * SLOTS_PER_HOUR - first_slot)
     if row is None:
-        return gap(gpus * 3600 * hours)
+        return gap(counted)
     known = Sums(row.known, 0, row.nominal, row.lower, row.upper, row.down, row.degraded, row.held)
-    return known + gap(max(0, gpus * 3600 * hours - row.known))
+    return known + gap(max(0, counted - row.known))
