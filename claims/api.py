@@ -189,16 +189,12 @@ class Contracts(ClaimsView):
         if not isinstance(terms, dict | str):
             ask.refuse("terms", "A contract: a JSON object, or TOML as a text.")
         read = read_terms(terms if isinstance(terms, str) else json.dumps(terms))
-        version = add_contract(read, actor, cluster=text_of(body, "cluster")[:256])
-        if text_of(body, "entitled_from"):
-            for unit in read.units:
-                add_overlay(
-                    actor,
-                    contract=version.contract,
-                    kind="entitlement",
-                    resource=unit.name,
-                    starts_at=body["entitled_from"],
-                )
+        version = add_contract(
+            read,
+            actor,
+            cluster=text_of(body, "cluster")[:256],
+            entitled_from=text_of(body, "entitled_from"),
+        )
         return Response(plain_contract(version.contract), status=201)
 
 

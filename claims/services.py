@@ -45,10 +45,13 @@ def read_terms(text: str, name: str = "") -> Terms:
     return contract_from_json(text) if is_json else contract_from_toml(text)
 
 
-def add_contract(terms: Terms, actor: Actor, *, cluster: str = "") -> ContractVersion:
-    """A new contract, or the next version of the one with this name. Raises ContractError.
+def add_contract(
+    terms: Terms, actor: Actor, *, cluster: str = "", entitled_from: str | datetime | None = None
+) -> ContractVersion:
+    """A new contract, or the next version of the one with this name.
 
-    The terms are copied: a later change of the catalogue or of the file changes nothing here.
+    The terms are copied: a later change of the catalogue or of the file changes nothing here. With `entitled_from`
+    every unit of the contract is owed from that instant on. Raises ContractError or BadRow; then nothing is kept.
     """
     if len(terms.name) > MAX_TEXT:
         raise ContractError(f"A contract's name has at most {MAX_TEXT} characters.", "name")
@@ -83,6 +86,9 @@ def add_contract(terms: Terms, actor: Actor, *, cluster: str = "") -> ContractVe
             before=None if last is None else last.digest,
             after={"digest": version.digest, "valid_from": str(valid_from or "")},
         )
+        if entitled_from:
+            for unit in terms.units:
+                add_overlay(actor, contract=contract, kind="entitlement", resource=unit.name, starts_at=entitled_from)
     return version
 
 

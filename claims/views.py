@@ -172,16 +172,8 @@ def new_contract(request: HttpRequest) -> HttpResponse:
         actor = writer(request)
         try:
             terms, entitled_from = contract_from_form(request.POST, entry)
-            version = add_contract(terms, actor, cluster=request.POST.get("cluster", "").strip()[:256])
-            if entitled_from:
-                for unit in terms.units:
-                    add_overlay(
-                        actor,
-                        contract=version.contract,
-                        kind="entitlement",
-                        resource=unit.name,
-                        starts_at=entitled_from,
-                    )
+            cluster = request.POST.get("cluster", "").strip()[:256]
+            version = add_contract(terms, actor, cluster=cluster, entitled_from=entitled_from)
         except ClaimsError as problem:
             error, status = problem, 422
         else:

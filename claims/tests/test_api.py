@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import Client
 from django_tenants.utils import tenant_context
 
-from claims.models import Claim
+from claims.models import Claim, Contract
 from claims.services_reports import issue_report
 from claims.tests.conftest import NOW
 from claims.tests.months import terms
@@ -47,6 +47,13 @@ def test_a_month_goes_from_contract_to_payment_by_api(contract: Any, alpha: Any,
     paid = client.post(steps, {"to": "paid", "amount": "719.60"}, JSON)
     assert (paid.json()["status"], paid.json()["received"]) == ("paid", "719.60")
     assert client.post(steps, {"to": "nowhere"}, JSON).status_code == 422
+
+
+def test_a_contract_with_a_bad_beginning_leaves_nothing(alpha: Any, ada: Any, client_of: Any) -> None:
+    body = {"terms": terms(name='"Half"'), "entitled_from": "yesterday"}
+    assert client_of(ada).post("/v1/contracts?org=alpha", body, JSON).status_code == 422
+    with tenant_context(alpha):
+        assert not Contract.objects.filter(name="Half").exists()
 
 
 def test_a_key_reads_and_does_not_write(contract: Any, actor: Any, keyed: Client) -> None:

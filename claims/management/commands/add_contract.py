@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from claims.management.in_org import in_org
-from claims.services import add_contract, add_overlay, read_terms
+from claims.services import add_contract, read_terms
 
 
 class Command(BaseCommand):
@@ -31,14 +31,5 @@ class Command(BaseCommand):
             raise CommandError(f"{options['file']} can't be read: {error}") from error
         with in_org(options["org"]) as actor:
             terms = read_terms(text, options["file"].name)
-            version = add_contract(terms, actor, cluster=options["cluster"])
-            if options["entitled_from"]:
-                for unit in terms.units:
-                    add_overlay(
-                        actor,
-                        contract=version.contract,
-                        kind="entitlement",
-                        resource=unit.name,
-                        starts_at=options["entitled_from"],
-                    )
+            version = add_contract(terms, actor, cluster=options["cluster"], entitled_from=options["entitled_from"])
             self.stdout.write(f"{version}, {version.digest[:12]}")
