@@ -59,8 +59,8 @@ select i.sample_day, i.sha256, i.body, i.received_at, i.dropped_total
  where i.folded_at is null
 """
 _CLAIM = """
-select node_id, state, dirty_hour, dropped_total, batches, (summary -> 'models')::text from fleet_nodelive
- where node_id = any(%b) order by node_id for update skip locked
+select node_id, state, dirty_hour, dirty_through, dropped_total, batches, (summary -> 'models')::text
+  from fleet_nodelive where node_id = any(%b) order by node_id for update skip locked
 """
 _FOLDED = """
 update fleet_inbox i set folded_at = clock_timestamp(), node_ref = w.node_ref, first_hour = w.first_hour,
@@ -89,13 +89,14 @@ on conflict (node_id, hour) do update set body = excluded.body, rules = excluded
     updates=", ".join(f"{name} = excluded.{name}" for name in SUMS),
 )
 _LIVE = """
-update fleet_nodelive l set state = w.state, dirty_hour = w.dirty_hour, last_sample_at = w.last_sample_at,
-       last_received_at = greatest(l.last_received_at, w.last_received_at), agent_version = w.agent_version,
-       dropped_total = w.dropped_total, batches = w.batches, summary = w.summary::jsonb
-  from unnest(%b::bigint[], %b::bytea[], %b::int[], %b::timestamptz[], %b::timestamptz[], %b::text[], %b::bigint[],
-       %b::bigint[], %b::text[])
-       as w(node_id, state, dirty_hour, last_sample_at, last_received_at, agent_version, dropped_total, batches,
-            summary)
+update fleet_nodelive l set state = w.state, dirty_hour = w.dirty_hour, dirty_through = w.dirty_through,
+       last_sample_at = w.last_sample_at, last_received_at = greatest(l.last_received_at, w.last_received_at),
+       agent_version = w.agent_version, dropped_total = w.dropped_total, batches = w.batches,
+       summary = w.summary::jsonb
+  from unnest(%b::bigint[], %b::bytea[], %b::int[], %b::int[], %b::timestamptz[], %b::timestamptz[], %b::text[],
+       %b::bigint[], %b::bigint[], %b::text[])
+       as w(node_id, state, dirty_hour, dirty_through, last_sample_at, last_received_at, agent_version,
+            dropped_total, batches, summary)
  where l.node_id = w.node_id
 """
 
@@ -116,7 +117,7 @@ class Live:
 
     node_id: int
     state: NodeState | None
-    dirty_hour: int | None
+    dirty: list[int]
     dropped_total: int
     batches: int
     models: dict[str, str]
@@ -202,12 +203,14 @@ def _claim(node_ids: Iterable[int]) -> dict[int, Live]:
         node_id: Live(
             node_id,
             NodeState.from_bytes(decompress(state)) if state else None,
-            dirty_hour,
+            [hour for hour in (dirty_hour, dirty_through) if hour is not None],
             dropped,
             batches,
             json.loads(models) if models else {},
         )
-        for node_id, state, dirty_hour, dropped, batches, models in execute(_CLAIM, [sorted(set(node_ids))])
+        for node_id, state, dirty_hour, dirty_through, dropped, batches, models in execute(
+            _CLAIM, [sorted(set(node_ids))]
+        )
     }
 
 
@@ -258,6 +261,7 @@ def _fold_node(
             live.node_id,
             compress(outcome.state.to_bytes()) if outcome.state is not None else None,
             min(outcome.dirty, default=None),
+            max(outcome.dirty, default=None),
             instant(outcome.state.last_sample_ms) if outcome.state is not None else None,
             instant(max(batch.received_at_ms for batch in outcome.received)),
             newest.agent_version,
@@ -293,13 +297,13 @@ def _advance(
 ) -> tuple[list[Waiting], Outcome]:
     """(those that were folded, what came of it). All at once; if that fails, one by one, so that a poisonous batch is
     counted alone and its neighbours go through."""
-    outcome = Outcome(live.state, {}, [] if live.dirty_hour is None else [live.dirty_hour])
+    outcome = Outcome(live.state, {}, list(live.dirty))
     try:
         _advance_by(items, bodies, rows, rules, outcome)
         return items, outcome
     except Exception:  # told below, batch by batch
         log.info("node %s: a batch can't be folded, trying one by one", live.node_id)
-    outcome = Outcome(live.state, {}, [] if live.dirty_hour is None else [live.dirty_hour])
+    outcome = Outcome(live.state, {}, list(live.dirty))
     folded = []
     for item in items:
         try:
@@ -323,7 +327,8 @@ def _advance_by(
     advanced = advance(outcome.state, rows, received, rules, CONTEXT)
     outcome.state = advanced.state
     outcome.rows.update(advanced.rows)
-    outcome.dirty += [late.first_hour for late in advanced.late] + list(advanced.dirty)
+    outcome.dirty += [hour for late in advanced.late for hour in (late.first_hour, late.last_hour)]
+    outcome.dirty += advanced.dirty
     outcome.touched.update(advanced.touched)
     outcome.suspect.update(advanced.suspect)
     outcome.received += received

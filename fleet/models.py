@@ -50,13 +50,14 @@ class Node(models.Model):
 class NodeLive(models.Model):
     """The fold's own place for a node: where it stands, and what must be folded again. Its row lock is the claim.
 
-    `state` is the closing state after the newest item (zstd of the canonical bytes). `dirty_hour` is the earliest hour
-    (hours since 1970 UTC) that late facts reached; empty when none waits.
+    `state` is the closing state after the newest item (zstd of the canonical bytes). `dirty_hour` and `dirty_through`
+    are the earliest and the newest hour (hours since 1970 UTC) that late facts reached; empty when none waits.
     """
 
     node = models.OneToOneField(Node, on_delete=models.CASCADE, primary_key=True, related_name="live")
     state = models.BinaryField(null=True)
     dirty_hour = models.IntegerField(null=True, blank=True)
+    dirty_through = models.IntegerField(null=True, blank=True)
     last_sample_at = models.DateTimeField(null=True)
     last_received_at = models.DateTimeField(null=True)
     agent_version = models.CharField(max_length=256, blank=True)

@@ -14,13 +14,12 @@ from datetime import datetime
 from django.db import connection, transaction
 
 from fleet.bodies import compress, load_row
-from fleet.domain.context import Context
 from fleet.domain.node_hours import ReceivedBatch, refold
 from fleet.domain.rules import load_rules
 from fleet.domain.state import NodeState
 from fleet.domain.strips import HourRow
 from fleet.domain.summary import current
-from fleet.folding import fold_waiting, instant, received_batch, write_hours
+from fleet.folding import CONTEXT, fold_waiting, instant, received_batch, write_hours
 from fleet.incidents import sync_incidents
 from fleet.models import NodeHour, NodeLive
 from fleet.node_summary import as_json
@@ -52,7 +51,7 @@ def refold_node(node_id: int, now: datetime) -> bool:
     live = NodeLive.objects.select_for_update(skip_locked=True).filter(pk=node_id, dirty_hour__isnull=False).first()
     if live is None or live.dirty_hour is None:
         return False
-    rules, context = load_rules(), Context()
+    rules = load_rules()
     refolded = refold(
         _opening(node_id, live.dirty_hour),
         live.dirty_hour,
@@ -60,26 +59,26 @@ def refold_node(node_id: int, now: datetime) -> bool:
         _batches_of(node_id),
         lambda hour: _row(node_id, hour),
         rules,
-        context,
+        CONTEXT,
+        live.dirty_through,
     )
     written = {(node_id, hour): row for hour, row in refolded.rows.items()}
     write_hours(written)
     sync_incidents(written, rules)
-    live.dirty_hour = None
+    live.dirty_hour = live.dirty_through = None
     if refolded.state is not None:
         live.state = compress(refolded.state.to_bytes())
         live.last_sample_at = instant(refolded.state.last_sample_ms)
-        node_now = current(refolded.state, int(now.timestamp() * 1000), rules, context)
+        node_now = current(refolded.state, int(now.timestamp() * 1000), rules, CONTEXT)
         live.summary = json.loads(as_json(node_now, live.summary.get("models", {}), live.summary.get("driver")))
-    live.save(update_fields=["dirty_hour", "state", "last_sample_at", "summary"])
+    live.save(update_fields=["dirty_hour", "dirty_through", "state", "last_sample_at", "summary"])
     return True
 
 
 def _opening(node_id: int, hour: int) -> NodeState | None:
     """The closing state of the newest hour before `hour` that holds items."""
-    for body in (
-        NodeHour.objects.filter(node_id=node_id, hour__lt=hour).order_by("-hour").values_list("body", flat=True)
-    ):
+    earlier = NodeHour.objects.filter(node_id=node_id, hour__lt=hour).order_by("-hour").values_list("body", flat=True)
+    for body in earlier.iterator(chunk_size=8):  # the first nearly always holds some; silence may leave a row of hours
         row = load_row(body)
         if row.closing_state:
             return NodeState.from_bytes(row.closing_state)
@@ -122,7 +121,10 @@ def refold_everything(now: datetime, progress: Callable[[int], None] = lambda do
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("select 1 from fleet_nodelive for update")  # wait for workers that hold a node
         cursor.execute("delete from fleet_nodehour")
-        cursor.execute("update fleet_nodelive set state = null, dirty_hour = null, summary = '{}', batches = 0")
+        cursor.execute(
+            "update fleet_nodelive set state = null, dirty_hour = null, dirty_through = null, summary = '{}',"
+            " batches = 0"
+        )
         cursor.execute(
             "update fleet_inbox set folded_at = null, node_ref = null, first_hour = null, last_hour = null,"
             " attempts = 0, error = null"

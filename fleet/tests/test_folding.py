@@ -126,6 +126,29 @@ def test_a_late_batch_is_folded_into_its_own_hour(inside: Any) -> None:
     assert before.down_s == after.down_s
 
 
+def test_a_late_batch_folds_its_own_time_again_and_not_all_that_came_after(
+    inside: Any, django_assert_max_num_queries: Any
+) -> None:
+    first = (FIRST_MS // HOUR_MS) * HOUR_MS + SLOT_MS // 2
+    bodies = [packed(first_ts=first + minute * 60_000)[0] for minute in range(8 * 60)]
+    late = bodies.pop(30)
+    deliver(inside, bodies)
+    receive(late, key_for(inside), {})
+    fold_waiting(timezone.now())
+    live = NodeLive.objects.get()
+    assert live.dirty_hour == live.dirty_through == FIRST_MS // HOUR_MS
+    before = states()
+    with django_assert_max_num_queries(30):  # eight hours would take more than twice as many
+        assert refold_dirty(timezone.now()) == 1
+    assert states() == before  # its closing state was met again: the newest one stands
+    live.refresh_from_db()
+    assert live.dirty_hour is None
+    assert live.dirty_through is None
+    expected = rows()
+    refold_everything(timezone.now())
+    assert rows() == expected
+
+
 def test_a_batch_that_breaks_the_fold_is_set_aside_and_stops_nobody(inside: Any) -> None:
     receive(packed(node_id="good")[0], key_for(inside), {})
     receive(packed(node_id="bad")[0], key_for(inside), {})
