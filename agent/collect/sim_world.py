@@ -123,9 +123,14 @@ class World:
         return min(FIRST_BOOT_MS, ts) if earlier is None else earlier
 
     def _boot_before(self, slot: int) -> Optional[int]:
-        """The reboot of the latest earlier episode with an Xid 79; a fault ends within its episode."""
-        for back in range(1, 40):
-            fault = self.fault(slot - back * self.episode_slots)
+        """The reboot of the latest earlier episode with an Xid 79; a fault ends within its episode.
+
+        Looked for back to the first boot: a boot that began ever earlier as time goes on would be no boot.
+        """
+        if self.scenario not in ("xid79", "month_mixed"):
+            return None
+        for episode in range(self._episode(slot) - 1, self._episode(FIRST_BOOT_MS // SLOT_MS), -1):
+            fault = self._plan(episode)
             if fault and fault.kind == "xid79":
                 return fault.end * SLOT_MS
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.collect.sim_world import EPISODE_SLOTS, SCENARIOS, World
+from agent.collect.sim_world import EPISODE_SLOTS, FIRST_BOOT_MS, SCENARIOS, World
 from agent.schedule import SLOT_MS
 from agent.tests.rig import START_MS
 
@@ -83,3 +83,12 @@ def test_draws_stay_in_their_ranges():
         assert gpu["power"] < gpu["power_limit"]
         assert sum(gpu["throttle_time"].values()) < 15_000
         assert port["counters"]["port_rcv_data"] < 6 << 30
+
+
+def test_a_boot_never_gives_way_to_an_older_one():
+    day = 86_400_000
+    for seed in range(6):
+        world = World(seed, "node", "month_mixed")
+        boots = [world.boot_at(FIRST_BOOT_MS + number * day) for number in range(1, 400, 3)]
+        assert boots == sorted(boots)
+        assert len(set(boots)) > 1

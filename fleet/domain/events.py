@@ -25,7 +25,7 @@ def apply(work: Work, item: Item) -> None:
     event: Any = item.event
     at = item.ms
     boot = getattr(event, "boot_id", None) or item.batch.boot_id or ""
-    if boot and state.boot_id and boot != state.boot_id and (item.batch.boot_at or 0) < state.boot_at:
+    if boot and state.boot_id and boot != state.boot_id and item.boot_ms < state.boot_at:
         return  # of a boot that a later one has already ended
     kind = getattr(event, "kind", None) or "xid"
     bus = event.pci_bus_id or ""

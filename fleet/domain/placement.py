@@ -39,7 +39,11 @@ class ReceivedBatch(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A sample (`event` is None) or an event at its own instant; `clock_ok` False = not known to one slot."""
+    """A sample (`event` is None) or an event at its own instant; `clock_ok` False = not known to one slot.
+
+    `boot_ms` is when its boot began: by the placement of the boot-time clock, not by the wall clock that the machine
+    woke up with (`boot_at`), which a flat battery sets years back. `boot_at` where there is no boot-time clock, else 0.
+    """
 
     ms: int
     kind: int
@@ -53,6 +57,7 @@ class Item(NamedTuple):
     interval: Interval
     event: Event | None
     fit: Fit
+    boot_ms: int
 
     @property
     def key(self) -> Key:
@@ -157,7 +162,7 @@ def _place_batch(
         guess = False
         clock_ok = _clock_ok(interval)
         if boottime is None:
-            ms = interval.ts
+            ms, boot_ms = interval.ts, batch.boot_at or 0
         else:
             guess = boottime <= fit[7]
             if clock_ok and interval.ts <= received.received_at_ms + JUMP_MS:
@@ -165,10 +170,11 @@ def _place_batch(
             else:  # its own clock says nothing: just before its receipt
                 fallback = (received.received_at_ms - (newest - boottime), False)
             fit, ms, clock_ok = _sample(sync, interval, boottime, fallback, fit, pauses, jump)
+            boot_ms = ms - boottime
         # the place of what arrives late is a guess until it is folded again: only ts can make it suspect
         suspect = suspect or not earliest <= (min(ms, interval.ts) if guess else ms) <= latest
         low, high = min(low, ms), max(high, ms)
-        found.append(Item(ms, 1, agent, seq, position, 0, sha, clock_ok, batch, interval, None, fit))
+        found.append(Item(ms, 1, agent, seq, position, 0, sha, clock_ok, batch, interval, None, fit, boot_ms))
         events = interval.events or interval.xids
         if events:
             for sub, event in enumerate(events):
@@ -176,7 +182,7 @@ def _place_batch(
                 if earliest <= at <= latest:
                     low, high = min(low, at), max(high, at)
                     found.append(
-                        Item(at, 0, agent, seq, position, sub, sha, clock_ok, batch, interval, event, fit)  # type: ignore[arg-type]
+                        Item(at, 0, agent, seq, position, sub, sha, clock_ok, batch, interval, event, fit, boot_ms)  # type: ignore[arg-type]
                     )
     placed.touched[sha] = (hour_of(max(low, earliest)), hour_of(min(high, latest)))
     if suspect:

@@ -148,7 +148,7 @@ class Work:
         self.steady.clear()
         boot = batch.boot_id or state.boot_id
         same_boot = boot == state.boot_id
-        if not same_boot and batch.boot_at and batch.boot_at < state.boot_at:
+        if not same_boot and item.boot_ms and item.boot_ms < state.boot_at:
             state.watermark = item.key
             return  # a boot that a later one has already ended
         self.nvml, ib, log = quick.sources_of(interval)
@@ -181,7 +181,7 @@ class Work:
             installations.contradict(state, before, slot, item.ms)
 
     def _begin(self, item: Item, slot: int) -> NodeState:
-        state = NodeState(item.key, slot, item.ms, item.batch.boot_id or "", item.batch.boot_at or 0, item.fit)
+        state = NodeState(item.key, slot, item.ms, item.batch.boot_id or "", item.boot_ms, item.fit)
         self.state = state
         state.segment_number = item.fit[9]
         start = self.context.entitled_from_ms
@@ -312,7 +312,7 @@ class Work:
             if subject.segments or subject.conditions:
                 self.tidy(subject, state.open_slot)
         if boot != state.boot_id:
-            state.boot_id, state.boot_at = boot, item.batch.boot_at or 0
+            state.boot_id, state.boot_at = boot, item.boot_ms
             state.agents.clear()
         state.watermark = item.key
         state.last_ms = item.ms
