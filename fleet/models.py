@@ -168,6 +168,12 @@ class Incident(models.Model):
     parts = models.JSONField()
     settled_slot = models.IntegerField(null=True)
     withdrawn_at = models.DateTimeField(null=True, help_text="A re-fold found no such fault; kept for its human layer.")
+    # the second pass over the cluster's incidents (fleet/cluster_incidents.py)
+    part_of = models.ForeignKey(
+        "self", on_delete=models.SET_NULL, null=True, related_name="members", help_text="Its cluster-wide incident."
+    )
+    nodes_together = models.PositiveIntegerField(default=1, help_text="Of a cluster-wide one: how many nodes it took.")
+    waits_for_grouping = models.BooleanField(default=True)
     # the human layer
     acknowledged_at = models.DateTimeField(null=True)
     acknowledged_by = models.CharField(max_length=254, blank=True)
@@ -181,6 +187,8 @@ class Incident(models.Model):
         indexes = [
             models.Index(fields=["node", "end_slot"], name="fleet_incident_node_end"),
             models.Index(fields=["is_open", "first_slot"], name="fleet_incident_open"),
+            models.Index(fields=["cluster", "code", "first_slot"], name="fleet_incident_cause"),
+            models.Index(fields=["id"], name="fleet_incident_ungrouped", condition=models.Q(waits_for_grouping=True)),
         ]
 
     def __str__(self) -> str:

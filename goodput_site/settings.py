@@ -57,7 +57,7 @@ SHARED_APPS = [
     "django_htmx",
     "csp",
 ]
-TENANT_APPS = ["fleet", "claims"]
+TENANT_APPS = ["fleet", "fleet.alerts", "claims"]
 INSTALLED_APPS = [*SHARED_APPS, *TENANT_APPS]
 TENANT_MODEL = "orgs.Org"
 GOODPUT_CLUSTER_NAMES = "fleet.summary.selectors.cluster_names"  # whom the settings pages of an org ask for them

@@ -1,0 +1,1 @@
+"""What is told to people, when, and in which words: pure rules of the alerts."""
