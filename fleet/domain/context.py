@@ -10,6 +10,8 @@ import json
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 
+from fleet.domain.rules import Rules
+
 Span = tuple[int, int]
 
 
@@ -45,6 +47,37 @@ def _digest(context: Context) -> bytes:
 
 
 EMPTY = Context()
+
+
+class Dated:
+    """What dated rows say over time: the rule set and the context of each hour, the witnesses of a silence.
+
+    This one says the same at all times and knows no other witnesses; the service's reads the org's rows.
+    """
+
+    def __init__(self, rules: Rules, context: Context = EMPTY) -> None:
+        self._rules, self._context = rules, context
+
+    def rules(self, hour: int) -> Rules:
+        """The rule set in force in this hour (hours since 1970 UTC), amendments included."""
+        return self._rules
+
+    def context(self, hour: int, is_first: bool = False) -> Context:
+        """The context of this hour's items; `is_first`: no sample of the node came before them."""
+        return self._context
+
+    def witnessed(self, context: Context, from_ms: int, to_ms: int, seen_ms: int) -> Context:
+        """`context` with the witnesses of `[from_ms, to_ms)`, in which nothing came from the node.
+
+        `seen_ms`: when the server took what ended that silence. Only what it had taken by then may count, so that a
+        re-fold gives the same.
+        """
+        return context
+
+
+def dated_of(rules: Rules | Dated, context: Context = EMPTY) -> Dated:
+    """`rules` if it is dated already, else this rule set and context for all times."""
+    return rules if isinstance(rules, Dated) else Dated(rules, context)
 
 
 def covers(spans: tuple[Span, ...] | None, from_ms: int, to_ms: int) -> bool:

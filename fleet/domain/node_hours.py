@@ -6,13 +6,14 @@ are folded again oldest first and the hours after them until a closing state is 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fleet.domain import fold as folding
-from fleet.domain.context import EMPTY, Context
+from fleet.domain.context import EMPTY, Context, Dated, dated_of
+from fleet.domain.input_digest import asked as asked_of
+from fleet.domain.input_digest import digest_with, seed
 from fleet.domain.placement import Item, Placed, ReceivedBatch, place
 from fleet.domain.rules import Rules
 from fleet.domain.runs import Emission
@@ -89,10 +90,12 @@ def advance(
     state: NodeState | None,
     rows: Mapping[int, HourRow],
     batches: Sequence[ReceivedBatch],
-    rules: Rules,
+    rules: Rules | Dated,
     context: Context = EMPTY,
 ) -> Advanced:
     """Fold what comes after the state's watermark; batches with older items are listed as late with these items' hours.
+
+    `rules` may say rule set and context hour by hour; then `context` is not asked.
 
     `rows` holds the stored rows of `rows_needed(state)` (missing ones are made new); none of the arguments is changed.
     `touched` has the hours of every batch given, `dirty` the hours whose placement these batches decided only now.
@@ -106,8 +109,9 @@ def advance(
             items = [item for item in items if item.key > state.watermark] if not placed.dirty else []
             _set_late(out, late)
     if items:
-        book = _Book(rules, {h: rows[h] for h in rows_needed(state) if h in rows})
-        out.state, out.events = _run(state, items, rules, context, book)
+        dated = dated_of(rules, context)
+        book = _Book(dated, {h: rows[h] for h in rows_needed(state) if h in rows})
+        out.state, out.events = _run(state, items, dated, book)
         out.rows = book.rows
     return out
 
@@ -134,8 +138,8 @@ def _set_late(out: Advanced, items: Sequence[Item]) -> None:
 class _Book:
     """The rows that a run writes: stored ones are copied before they are changed."""
 
-    def __init__(self, rules: Rules, stored: Mapping[int, HourRow]) -> None:
-        self.rules = rules
+    def __init__(self, dated: Dated, stored: Mapping[int, HourRow]) -> None:
+        self.dated = dated
         self.rows: dict[int, HourRow] = {}
         self.stored = stored
         self.closings: list[tuple[int, int]] = []  # (hour of the open slot before, hour of the sample that moved it)
@@ -146,7 +150,7 @@ class _Book:
         if row is None:
             stored = self.stored.get(hour)
             row = stored.copy() if stored is not None else HourRow(hour)
-            row.rules_version = self.rules.version
+            row.rules_version = self.dated.rules(hour).version
             self.rows[hour] = row
         return row
 
@@ -174,31 +178,27 @@ class _Book:
 MAX_SILENT_HOURS = 960
 
 
-def _digest(digest: bytes, items: Sequence[Item]) -> bytes:
-    """The input digest after these items: for each run of items of one batch the SHA-256 over the digest before it, the
-    batch's SHA-256 and the items' kind, position and event's position.
-    """
-    at, count = 0, len(items)
-    while at < count:
-        sha, names = items[at].sha256, []
-        while at < count and items[at].sha256 == sha:
-            item = items[at]
-            names.append(f"{item.kind}.{item.position}.{item.sub}")
-            at += 1
-        digest = hashlib.sha256(digest + sha + " ".join(names).encode()).digest()
-    return digest
-
-
-def _take_hour(work: Work, items: Sequence[Item], hour: int, book: _Book, seed: bytes) -> None:
+def _take_hour(work: Work, items: Sequence[Item], hour: int, book: _Book, dated: Dated) -> None:
     """Fold the items of one hour; sets the row's input digest and closing state."""
     if work.state is None and all(item.event is not None for item in items):
         return  # events of a node that no sample has shown yet
     row = book.row(hour)
     before = work.state.open_slot if work.state is not None else -1
-    digest = row.input_digest if row.closing_state else seed
-    for item in items:
+    rules, context = dated.rules(hour), dated.context(hour, work.state is None)
+    digest = row.input_digest if row.closing_state else seed(rules, context)
+    asked = asked_of(items, work.state, context, dated)
+    work.enter(rules, context)
+    row.input_digest = digest_with(digest, items, asked)
+    start = 0
+    for position, seen in asked:
+        for item in items[start:position]:
+            work.take(item)
+        work.context = seen
+        work.take(items[position])
+        work.context = context
+        start = position + 1
+    for item in items[start:] if start else items:
         work.take(item)
-    row.input_digest = _digest(digest, items)
     state = work.state
     if state is None:
         return
@@ -207,18 +207,13 @@ def _take_hour(work: Work, items: Sequence[Item], hour: int, book: _Book, seed: 
         book.closings.append((hour_of_slot(before), hour_of_slot(state.open_slot)))
 
 
-def _seed(rules: Rules, context: Context) -> bytes:
-    """The beginning of an hour's input digest: rule set and context."""
-    return hashlib.sha256(bytes.fromhex(rules.digest) + context.digest()).digest()
-
-
 def _run(
-    state: NodeState | None, items: Sequence[Item], rules: Rules, context: Context, book: _Book
+    state: NodeState | None, items: Sequence[Item], dated: Dated, book: _Book
 ) -> tuple[NodeState | None, list[ConditionEvent]]:
     """Fold items in order and write rows, digests, closing states and final flags hour by hour."""
-    work = Work(state.copy() if state is not None else None, rules, context)
+    begin = items[0].ms // HOUR_MS
+    work = Work(state.copy() if state is not None else None, dated.rules(begin), dated.context(begin, state is None))
     _reopen(book, state)
-    seed = _seed(rules, context)
     position, count, hour = 0, len(items), -1
     while position < count:
         hour = items[position].ms // HOUR_MS
@@ -226,7 +221,7 @@ def _run(
         limit = (hour + 1) * HOUR_MS
         while end < count and items[end].ms < limit:
             end += 1
-        _take_hour(work, items[position:end], hour, book, seed)
+        _take_hour(work, items[position:end], hour, book, dated)
         position = end
     final = work.state
     newest = book.rows.get(hour)
@@ -251,7 +246,7 @@ def refold(
     last_hour: int,
     load_batches: Callable[[int], Iterable[ReceivedBatch]],
     load_row: Callable[[int], HourRow | None],
-    rules: Rules,
+    rules: Rules | Dated,
     context: Context = EMPTY,
     through_hour: int | None = None,
 ) -> Refolded:
@@ -270,10 +265,14 @@ def refold(
     for kept in (load_row(h) for h in rows_needed(opening)):
         if kept is not None:
             stored[kept.hour] = kept
-    book = _Book(rules, stored)
-    work = Work(opening.copy() if opening is not None else None, rules, context)
+    dated = dated_of(rules, context)
+    book = _Book(dated, stored)
+    work = Work(
+        opening.copy() if opening is not None else None,
+        dated.rules(first_hour),
+        dated.context(first_hour, opening is None),
+    )
     _reopen(book, opening)
-    seed = _seed(rules, context)
     out = Refolded(None, first_hour, last_hour + 1)
     suspect: set[bytes] = set()
     loader = _Loader(load_batches)
@@ -291,10 +290,10 @@ def refold(
                 low, high = placed.touched[sha]
                 known = out.touched.get(sha, (low, high))
                 out.touched[sha] = (min(low, known[0]), max(high, known[1]))
-            _take_hour(work, items, hour, book, seed)
+            _take_hour(work, items, hour, book, dated)
             old, new = load_row(hour), book.rows.get(hour)
             same = old is not None and new is not None and old.closing_state == new.closing_state
-            if same and hour >= through and _same_inputs(placed, hour + 1, load_row, seed):
+            if same and hour >= through and _same_inputs(placed, hour + 1, load_row, work.state, dated):
                 out.converged, out.end_hour = True, hour + 1
                 break
         hour += 1
@@ -346,13 +345,16 @@ class _Loader:
         return placed
 
 
-def _same_inputs(placed: Placed, hour: int, load_row: Callable[[int], HourRow | None], seed: bytes) -> bool:
-    """Whether the stored row of this hour was folded from the items that are placed in it now."""
+def _same_inputs(
+    placed: Placed, hour: int, load_row: Callable[[int], HourRow | None], state: NodeState | None, dated: Dated
+) -> bool:
+    """Whether the stored row of this hour was folded from the items that are placed in it now, under the same rules."""
     items = [i for i in placed.items if i.ms // HOUR_MS == hour]
     row = load_row(hour)
     if row is None or not row.closing_state:
         return not items
-    return row.input_digest == _digest(seed, items)
+    rules, context = dated.rules(hour), dated.context(hour, state is None)
+    return row.input_digest == digest_with(seed(rules, context), items, asked_of(items, state, context, dated))
 
 
 def _keep_tail(book: _Book, slot: int, end_hour: int, load_row: Callable[[int], HourRow | None]) -> None:
@@ -369,7 +371,7 @@ def silence_rows(
     state: NodeState,
     rows: Mapping[int, HourRow],
     until_ms: int,
-    rules: Rules,
+    rules: Rules | Dated,
     context: Context = EMPTY,
 ) -> dict[int, HourRow]:
     """Provisional rows of a node of which nothing came since its state, up to `until_ms`; `rows` as for `advance`.
@@ -377,8 +379,11 @@ def silence_rows(
     When something comes, `advance` writes these hours anew.
     """
     begun = hour_of_slot(state.open_slot)
-    book = _Book(rules, {h: rows[h] for h in rows_needed(state) if h in rows})
+    dated = dated_of(rules, context)
+    book = _Book(dated, {h: rows[h] for h in rows_needed(state) if h in rows})
     _reopen(book, state)
     until = min(until_ms, (begun + MAX_SILENT_HOURS) * HOUR_MS)
-    book.put(folding.silence(state, until, rules, context))
+    latest = hour_of(until - 1)
+    seen = dated.witnessed(dated.context(latest), state.last_ms, until, until)
+    book.put(folding.silence(state, until, dated.rules(latest), seen))
     return book.rows

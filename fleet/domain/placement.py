@@ -43,6 +43,7 @@ class Item(NamedTuple):
 
     `boot_ms` is when its boot began: by the placement of the boot-time clock, not by the wall clock that the machine
     woke up with (`boot_at`), which a flat battery sets years back. `boot_at` where there is no boot-time clock, else 0.
+    `received_ms`: when the server took its batch.
     """
 
     ms: int
@@ -58,6 +59,7 @@ class Item(NamedTuple):
     event: Event | None
     fit: Fit
     boot_ms: int
+    received_ms: int = 0
 
     @property
     def key(self) -> Key:
@@ -174,15 +176,17 @@ def _place_batch(
         # the place of what arrives late is a guess until it is folded again: only ts can make it suspect
         suspect = suspect or not earliest <= (min(ms, interval.ts) if guess else ms) <= latest
         low, high = min(low, ms), max(high, ms)
-        found.append(Item(ms, 1, agent, seq, position, 0, sha, clock_ok, batch, interval, None, fit, boot_ms))
+        head = (sha, clock_ok, batch, interval)
+        found.append(Item(ms, 1, agent, seq, position, 0, *head, None, fit, boot_ms, received.received_at_ms))
         events = interval.events or interval.xids
         if events:
             for sub, event in enumerate(events):
                 at = _event_ms(event, batch, interval, fit, ms)
                 if earliest <= at <= latest:
                     low, high = min(low, at), max(high, at)
+                    said: Event = event  # type: ignore[assignment]
                     found.append(
-                        Item(at, 0, agent, seq, position, sub, sha, clock_ok, batch, interval, event, fit, boot_ms)  # type: ignore[arg-type]
+                        Item(at, 0, agent, seq, position, sub, *head, said, fit, boot_ms, received.received_at_ms)
                     )
     placed.touched[sha] = (hour_of(max(low, earliest)), hour_of(min(high, latest)))
     if suspect:

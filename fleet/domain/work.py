@@ -71,6 +71,16 @@ class Work:
 
     # -- public ---------------------------------------------------------------------------------------------------
 
+    def enter(self, rules: Rules, context: Context) -> None:
+        """Go on under the rule set and the context of another hour."""
+        if rules is not self.rules or context is not self.context:
+            self.rules, self.context = rules, context
+            self._spare = rules.reasons["XID_UNKNOWN"]
+            self.steady.clear()
+            state, declared = self.state, context.gpus
+            is_over = state is not None and declared is not None and len(state.places) > declared
+            self.calm = quick.Calm() if is_over else None  # the long way drops what is over
+
     def subjects(self) -> list[str]:
         """Keys of the subjects that exist now."""
         state = self.state
@@ -304,6 +314,7 @@ class Work:
 
     def _advance(self, item: Item, state: NodeState, slot: int, boot: str, clock: str) -> None:
         new_slot = slot > state.open_slot or not state.agents
+        presence.drop_surplus(self)
         self.sink.begin(self.subjects(), state.open_slot if slot < state.open_slot else slot)
         state.open_slot = max(slot, state.open_slot)
         for subject in (state.node, *state.places, *state.ports):
