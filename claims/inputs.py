@@ -58,8 +58,23 @@ def version_for(contract: Contract, month: str) -> ContractVersion:
             f"No version of {contract.name} was in force on {month}-01"
             + (f": the first is from {first}." if first else ".")
         )
+    if found.version_rule == "incident":
+        _refuse_change(contract, found, month)
     same = [one for one, terms in loaded.values() if terms.effective_from == found.effective_from]
     return max(same, key=lambda one: one.number)
+
+
+def _refuse_change(contract: Contract, terms: Terms, month: str) -> None:
+    """Raise ContractError where the terms change inside the month and each incident is under those of its own day."""
+    period = period_for(terms, month)
+    first, end = (datetime.fromtimestamp(ms / 1000, UTC).date() for ms in (period.start_ms, period.end_ms))
+    change = contract.versions.filter(valid_from__gt=first, valid_from__lt=end).order_by("valid_from").first()
+    if change is not None:
+        raise ContractError(
+            f"The terms of {contract.name} change on {change.valid_from}, and each incident is under those of its own "
+            "day: one computation can't say this month. Add each part as a contract of its own with its entitlement.",
+            "version_rule",
+        )
 
 
 def _with_dates(version: ContractVersion) -> Terms:

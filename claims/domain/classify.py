@@ -69,12 +69,12 @@ _BAD = (Standing.CERTAIN, Standing.EDGE_BAD, Standing.HELD)
 
 def eligible(contract: Contract, reason: Reason) -> bool:
     """Whether the category is listed, the party is neither the customer nor nobody, and the weight is one that the
-    contract lists (contract.md 1); a weighted contract takes every weight.
+    contract lists, but no share of a port (contract.md 1); a weighted contract takes every weight.
     """
     return (
         reason.category in contract.counts
         and reason.party in ("infrastructure", "ambiguous")
-        and (not contract.binary or reason.weight in contract.weights)
+        and (not contract.binary or (reason.weight in contract.weights and not reason.is_share))
     )
 
 
@@ -193,7 +193,7 @@ class Classifier:
     def _excluded(self, name: str) -> Spans:
         """Slots under an exclusion of the contract that names the resource or what it lies in."""
         out: list[Span] = []
-        for kind in self._contract.excludes:
+        for kind in self._contract.excludes or ():
             if self._overlays.has(kind):
                 out += [row.span for row in self._overlays.rows(kind, name) if self.accepts(row)]
         return normalise(out)
@@ -341,7 +341,7 @@ def windows(contract: Contract, overlays: Overlays, unit: UnitSlots, down: Spans
     that member is down. Without a ticket nothing counts.
     """
     if contract.clock_start == "measured":
-        return down
+        return _until_closed(overlays, unit, down) if contract.clock_end == "ticket" else down
     out: list[Span] = []
     for row in overlays.rows(TICKET, unit.unit.name):
         out += _of_ticket(contract, row, down)
@@ -349,6 +349,20 @@ def windows(contract: Contract, overlays: Overlays, unit: UnitSlots, down: Spans
         for row in overlays.of(TICKET, name):
             out += intersect(normalise(_of_ticket(contract, row, down)), slots.down(reading))
     return intersect(down, normalise(out))
+
+
+def _until_closed(overlays: Overlays, unit: UnitSlots, down: Spans) -> Spans:
+    """A clock that starts by itself and ends with the ticket: each down run up to the last closing of the tickets that
+    touch it; one without a ticket ends where it is measured.
+    """
+    rows = overlays.rows(TICKET, unit.unit.name)
+    for name in unit.down_members:
+        rows += overlays.of(TICKET, name)
+    out = []
+    for a, b in down:
+        closings = [row.end for row in rows if row.first_slot < b and row.end > a]
+        out.append((a, min(b, max(closings, default=b))))
+    return out
 
 
 def _of_ticket(contract: Contract, row: Row, down: Spans) -> list[Span]:

@@ -13,11 +13,12 @@ from claims.domain import contract as terms
 from claims.domain.contract import HOURLY, NONE, Cap, Contract, Minimum
 from claims.domain.evaluate import evaluate
 from claims.domain.result import INCOMPLETE, Inputs, Result
+from claims.domain.rows import EXCLUSIONS
 
 #: Long enough to drop, or to join, every run of a year.
 ENDLESS_S = 366 * 86_400
 _NOTHING = Cap("claim", amount=Decimal(0))
-_UNREACHED = Minimum("nothing_up_to", Decimal(10) ** 15, "claim")
+_UNREACHED = Minimum("nothing_up_to", "claim", amount=Decimal(10) ** 15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ def missing_fields(contract: Contract, inputs: Inputs) -> dict[str, tuple[Any, .
     need("pooling", *terms.POOLINGS)
     need("ambiguous_counts", False, True)
     need("exclusion_mode", *terms.EXCLUSION_MODES)
+    if any(row.kind in EXCLUSIONS for row in inputs.rows):
+        need("excludes", EXCLUSIONS, ())
     need("cap", _NOTHING, NONE)
     need("minimum", _UNREACHED, NONE)
     if contract.binary:

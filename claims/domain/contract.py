@@ -6,7 +6,9 @@ A field that is None is one that the contract does not say; `claims.domain.compl
 
 from __future__ import annotations
 
+from calendar import monthrange
 from dataclasses import dataclass, field
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 
@@ -31,7 +33,7 @@ STEPS = ("full", "started")
 AUTO_CREDIT_RULES = ("subtract_from_credit", "reduce_base")
 ROUNDINGS = ("floor", "half_up", "half_even", "ceiling")
 LEVELS = ("unit", "claim", "period")
-CAP_SHARES = ("fee", "base", "previous_month_spend")
+SHARES = ("fee", "base", "previous_month_spend")
 MINIMUM_KINDS = ("nothing_up_to", "at_least")
 DEADLINE_UNITS = ("days", "months")
 DEADLINE_EVENTS = ("incident_start", "incident_end", "period_end")
@@ -75,11 +77,15 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """`nothing_up_to` an amount, or a credit that is `at_least` it, per `level` (contract.md 14)."""
+    """`nothing_up_to` an amount, or a credit that is `at_least` it, per `level` (contract.md 14): `amount`, or
+    `percent` of what `share_of` names.
+    """
 
     kind: str
-    amount: Decimal
     level: str
+    amount: Decimal | None = None
+    percent: Decimal | None = None
+    share_of: str = "fee"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +136,7 @@ class Contract:
     # what is left out
     denominator: str | None = None
     exclusion_mode: str | None = None
-    excludes: tuple[str, ...] = ()
+    excludes: tuple[str, ...] | None = None
     maintenance_notice_h: int | None = None
     clock_start: str | None = None
     clock_end: str | None = None
@@ -159,6 +165,8 @@ class Contract:
     minimum_coverage_percent: Decimal | None = None
     # paper
     version_rule: str = "period_start"
+    term_starts: str = ""
+    term_months: int | None = None
     effective_from: str = ""
     effective_to: str = ""
     provider: str = ""
@@ -195,10 +203,31 @@ class Contract:
 
 
 def pick_version(versions: list[Contract], day: str) -> Contract | None:
-    """The version in force on the day (`2026-10-01`) at which the period starts (contract.md 16); None: none is.
+    """The version that decides a period which starts on the day (`2026-10-01`; contract.md 16); None: none is in force.
 
-    `effective_from` is inclusive, `effective_to` exclusive; an empty one is open. Of several the latest start wins.
+    Where the version in force says `renewal`, the one decides that was in force when the running term began.
     """
+    found = _in_force(versions, day)
+    if found is None or found.version_rule != "renewal":
+        return found
+    return _in_force(versions, term_start(found, day)) or found
+
+
+def term_start(contract: Contract, day: str) -> str:
+    """The first day of the term that the day lies in; the first term's for a day before it."""
+    first = date.fromisoformat(contract.term_starts)
+    at, number = first, 0
+    while at.isoformat() <= day:
+        start = at
+        number += contract.term_months or 1
+        month = first.month - 1 + number
+        year, month = first.year + month // 12, month % 12 + 1
+        at = date(year, month, min(first.day, monthrange(year, month)[1]))
+    return (first if number == 0 else start).isoformat()
+
+
+def _in_force(versions: list[Contract], day: str) -> Contract | None:
+    """`effective_from` is inclusive, `effective_to` exclusive; an empty one is open. The latest start wins."""
     found = [
         version
         for version in versions

@@ -10,6 +10,7 @@ import json
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from datetime import date
 from decimal import Decimal, InvalidOperation
 from itertools import pairwise
 from typing import Any
@@ -91,7 +92,14 @@ def validate(contract: Contract) -> None:
                 raise MissingKey(f"A repair-time contract needs {key}.", key)
         if contract.step_s == 0:
             raise ContractError("step_s must be more than 0.", "step_s")
-    if contract.maintenance_notice_h is not None and "maintenance" not in contract.excludes:
+    if contract.version_rule == "renewal":
+        if not contract.term_starts or not contract.term_months:
+            raise MissingKey("Terms that change at renewal need term_starts and term_months.", "term_starts")
+        try:
+            date.fromisoformat(contract.term_starts)
+        except ValueError as error:
+            raise ContractError("term_starts must be a day such as 2026-10-01.", "term_starts") from error
+    if contract.maintenance_notice_h is not None and "maintenance" not in (contract.excludes or ()):
         raise ContractError("A notice is named, but maintenance is not excluded.", "maintenance_notice_h")
     names = [unit.name for unit in contract.units]
     if len(set(names)) != len(names):
@@ -126,7 +134,11 @@ def _plain(value: Any) -> Any:
             return [[_plain(step.below_s), _plain(step.credit_hours)] for step in value]
         return [_plain(one) for one in value]
     plain = {one.name: getattr(value, one.name) for one in fields(value)}
-    return {key: _plain(one) for key, one in plain.items() if one is not None and one != () and one != ""}
+    return {
+        key: _plain(one)
+        for key, one in plain.items()
+        if one is not None and (one != () or key == "excludes") and one != ""
+    }
 
 
 def _check_tiers(contract: Contract) -> None:
@@ -261,24 +273,28 @@ def _cap(key: str, value: Any) -> Cap | str:
     if value == NONE:
         return NONE
     table = _table(key, value, ("level",), ("amount", "percent", "share_of"))
+    return Cap(_choice(*terms.LEVELS)(f"{key}.level", table["level"]), *_how_much(key, table))
+
+
+def _how_much(key: str, table: Mapping[str, Any]) -> tuple[Decimal | None, Decimal | None, str]:
+    """(amount, percent, what it is a share of): one of the first two."""
     if ("amount" in table) == ("percent" in table):
-        raise ContractError("A cap is an amount or a percentage.", key)
-    return Cap(
-        _choice(*terms.LEVELS)(f"{key}.level", table["level"]),
+        raise ContractError(f"A {key} is an amount or a percentage.", key)
+    return (
         _decimal(f"{key}.amount", table["amount"]) if "amount" in table else None,
         _decimal(f"{key}.percent", table["percent"]) if "percent" in table else None,
-        _choice(*terms.CAP_SHARES)(f"{key}.share_of", table.get("share_of", "fee")),
+        _choice(*terms.SHARES)(f"{key}.share_of", table.get("share_of", "fee")),
     )
 
 
 def _minimum(key: str, value: Any) -> Minimum | str:
     if value == NONE:
         return NONE
-    table = _table(key, value, ("kind", "amount", "level"), ())
+    table = _table(key, value, ("kind", "level"), ("amount", "percent", "share_of"))
     return Minimum(
         _choice(*terms.MINIMUM_KINDS)(f"{key}.kind", table["kind"]),
-        _decimal(f"{key}.amount", table["amount"]),
         _choice(*terms.LEVELS)(f"{key}.level", table["level"]),
+        *_how_much(key, table),
     )
 
 
@@ -343,6 +359,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "outage_table": _outage_table,
     "limit_s": _integer,
     "step_s": _integer,
+    "term_months": _integer,
     "credit_percent_per_step": _decimal,
     "steps": _choice(*terms.STEPS),
     "clock_hour_rule": _clock_hour,
@@ -359,8 +376,8 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     **{
         name: _text
         for name in (
-            "name", "version", "zone", "currency", "stacking_group", "effective_from", "effective_to", "provider",
-            "customer", "source", "claim_deadline", "filing_channel", "filing_subject",
+            "name", "version", "zone", "term_starts", "currency", "stacking_group", "effective_from", "effective_to",
+            "provider", "customer", "source", "claim_deadline", "filing_channel", "filing_subject",
         )
     },
 }  # fmt: skip

@@ -40,6 +40,7 @@ class Credit:
     """`percent` of the fee where the shape has one; `exact` before cap and rounding; `amount` after everything.
 
     `cap_applied`, `minimum_applied`: whether that changed the amount. `detail`: numbers of the shape, by name.
+    `subtracted`: automatic credits that were taken off.
     """
 
     percent: Decimal | None
@@ -48,6 +49,7 @@ class Credit:
     cap_applied: bool
     minimum_applied: bool
     detail: tuple[tuple[str, Fraction], ...] = ()
+    subtracted: Fraction = Fraction(0)
 
 
 def credit_of(contract: Contract, basis: Basis) -> Credit:
@@ -60,13 +62,16 @@ def credit_of(contract: Contract, basis: Basis) -> Credit:
     cap = contract.cap
     capped = False
     if isinstance(cap, Cap) and cap.level == "unit":
-        most = cap_amount(cap, Fraction(basis.fee), base, basis.previous_month_spend)
+        most = how_much(cap, Fraction(basis.fee), base, basis.previous_month_spend)
         capped, amount = amount > most, min(amount, most)
+    subtracted = Fraction(0)
     if contract.auto_credit_rule == "subtract_from_credit":
-        amount = max(Fraction(0), amount - Fraction(basis.automatic))
+        subtracted = min(amount, Fraction(basis.automatic))
+        amount -= subtracted
     before = amount
     if isinstance(contract.minimum, Minimum) and contract.minimum.level == "unit":
-        amount = apply_minimum(contract.minimum, amount)
+        least = how_much(contract.minimum, Fraction(basis.fee), base, basis.previous_month_spend)
+        amount = apply_minimum(contract.minimum, least, amount)
     return Credit(
         percent,
         exact,
@@ -74,22 +79,23 @@ def credit_of(contract: Contract, basis: Basis) -> Credit:
         capped,
         amount != before,
         detail,
+        subtracted,
     )
 
 
-def cap_amount(cap: Cap, fee: Fraction, base: Fraction, previous_month_spend: Decimal | None) -> Fraction:
-    """The most that is paid."""
-    if cap.amount is not None:
-        return Fraction(cap.amount)
-    of = {"fee": fee, "base": base, "previous_month_spend": fraction_of(previous_month_spend)}[cap.share_of]
-    return of * fraction_of(cap.percent) / 100
+def how_much(limit: Cap | Minimum, fee: Fraction, base: Fraction, previous_month_spend: Decimal | None) -> Fraction:
+    """The amount of a cap or a minimum: as named, or the share of what it names."""
+    if limit.amount is not None:
+        return Fraction(limit.amount)
+    of = {"fee": fee, "base": base, "previous_month_spend": fraction_of(previous_month_spend)}[limit.share_of]
+    return of * fraction_of(limit.percent) / 100
 
 
-def apply_minimum(minimum: Minimum, amount: Fraction) -> Fraction:
-    """Nothing for a credit up to the amount; or a credit, if there is one, is at least the amount."""
+def apply_minimum(minimum: Minimum, least: Fraction, amount: Fraction) -> Fraction:
+    """Nothing for a credit up to `least`; or a credit, if there is one, is at least that."""
     if minimum.kind == "nothing_up_to":
-        return amount if amount > Fraction(minimum.amount) else Fraction(0)
-    return max(amount, Fraction(minimum.amount)) if amount > 0 else amount
+        return amount if amount > least else Fraction(0)
+    return max(amount, least) if amount > 0 else amount
 
 
 _Shape = tuple[Decimal | None, Fraction, tuple[tuple[str, Fraction], ...]]

@@ -14,7 +14,7 @@ from functools import reduce
 from claims.domain.classify import LOWER, NOMINAL, READINGS, UPPER, Classifier, UnitSlots, known_share, pauses, windows
 from claims.domain.clock_hours import hours_over
 from claims.domain.contract import Cap, Contract, Minimum, Unit
-from claims.domain.credit import Basis, Credit, apply_minimum, cap_amount, credit_of
+from claims.domain.credit import Basis, Credit, apply_minimum, credit_of, how_much
 from claims.domain.facts import UNREACHABLE
 from claims.domain.money import rounded
 from claims.domain.outages import Tally, tally
@@ -267,7 +267,7 @@ def _total(contract: Contract, inputs: Inputs, parts: Sequence[_Part], units: li
     sums: Mapping[str, Decimal] = {
         reading: claim_level(
             contract,
-            [unit.readings[reading].credit.amount for unit in units if unit.covered],
+            [unit.readings[reading].credit for unit in units if unit.covered],
             [unit.fee for unit in units],
             sum((unit.automatic for unit in units), Decimal(0)),
             inputs.previous_month_spend,
@@ -295,18 +295,22 @@ def _total(contract: Contract, inputs: Inputs, parts: Sequence[_Part], units: li
 
 
 def claim_level(
-    contract: Contract, amounts: Sequence[Decimal], fees: Sequence[Decimal], automatic: Decimal, spend: Decimal | None
+    contract: Contract, credits: Sequence[Credit], fees: Sequence[Decimal], automatic: Decimal, spend: Decimal | None
 ) -> Decimal:
-    """The units' credits added, then a cap and a minimum that stand on the claim or the period (contract.md 14)."""
-    total = Fraction(sum(amounts, Decimal(0)))
-    fee = Fraction(sum(fees, Decimal(0)))
+    """The units' credits added, then a cap and a minimum that stand on the claim or the period (contract.md 14).
+
+    Automatic credits come off after the cap, wherever it stands: what the provider has credited already is paid out of
+    the same cap.
+    """
+    total = Fraction(sum((credit.amount for credit in credits), Decimal(0)))
+    fee = base = Fraction(sum(fees, Decimal(0)))
+    if contract.auto_credit_rule == "reduce_base":
+        base = max(Fraction(0), fee - Fraction(automatic))
     if isinstance(contract.cap, Cap) and contract.cap.level != "unit":
-        base = fee
-        if contract.auto_credit_rule == "reduce_base":
-            base = max(Fraction(0), fee - Fraction(automatic))
-        total = min(total, cap_amount(contract.cap, fee, base, spend))
+        most = how_much(contract.cap, fee, base, spend) - sum((credit.subtracted for credit in credits), Fraction(0))
+        total = min(total, max(Fraction(0), most))
     if isinstance(contract.minimum, Minimum) and contract.minimum.level != "unit":
-        total = apply_minimum(contract.minimum, total)
+        total = apply_minimum(contract.minimum, how_much(contract.minimum, fee, base, spend), total)
     return rounded(total, contract.rounding, contract.decimals)
 
 

@@ -46,13 +46,16 @@ class Standing(StrEnum):
 
 
 class Reason(NamedTuple):
-    """A reason in a slot: weight 0..100, category and party as in the rule set."""
+    """A reason in a slot: weight 0..100, category and party as in the rule set. `is_share`: a port's share of a GPU's
+    weight, which no binary contract counts (contract.md 1).
+    """
 
     code: str
     weight: int
     category: str
     party: str
     standing: Standing
+    is_share: bool = False
 
 
 class Facts(NamedTuple):
@@ -137,7 +140,7 @@ def facts_of(verdict: Verdict, rules: Mapping[str, RuleReason]) -> Facts:
     for code in verdict.certain:
         rule = rules.get(code)
         if rule is not None and rule.category in CATEGORIES and (not blind or rule.category == UNREACHABLE):
-            reasons.append(Reason(code, weights[code], rule.category, rule.party, Standing.CERTAIN))
+            reasons.append(_reason(code, weights[code], rule, Standing.CERTAIN))
     standing = _STANDINGS.get(verdict.state, Standing.POSSIBLE)
     if standing is Standing.EDGE_BAD and verdict.nominal == 100:
         standing = Standing.EDGE
@@ -148,11 +151,15 @@ def facts_of(verdict: Verdict, rules: Mapping[str, RuleReason]) -> Facts:
         if rule is not None and rule.category in CATEGORIES:
             # A reachability reason takes no part in the weights, so the state says nothing about it.
             own = Standing.POSSIBLE if rule.category == UNREACHABLE else standing
-            reasons.append(Reason(code, weights[code], rule.category, rule.party, own))
+            reasons.append(_reason(code, weights[code], rule, own))
     cause = ""
     if blind:
         cause = next((c for c in verdict.certain if c in rules and rules[c].category not in CATEGORIES), "")
     return Facts(blind, tuple(reasons), verdict.nominal, verdict.lower, verdict.upper, cause)
+
+
+def _reason(code: str, weight: int, rule: RuleReason, standing: Standing) -> Reason:
+    return Reason(code, weight, rule.category, rule.party, standing, rule.subject == "port" and 0 < weight < 100)
 
 
 def _weights(codes: Sequence[str], weight: int, rules: Mapping[str, RuleReason]) -> dict[str, int]:

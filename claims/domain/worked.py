@@ -39,6 +39,8 @@ NOT_NAMED = {
 #: Observed and up before and after what an example says.
 MARGIN_SLOTS = 31 * 24 * SLOTS_PER_HOUR
 GPUS_PER_NODE = 8
+#: How the codes of ports begin: with a weight above 0 they are a port's share of a GPU's weight.
+PORT_CODES = "IB_PORT_"
 
 _CHOICES = {
     "minute_rule": terms.MINUTE_RULES, "denominator": (*terms.DENOMINATORS, "full_period"),
@@ -114,11 +116,17 @@ def figures(assessment: Assessment) -> dict[str, str]:
     if assessment.result is None:
         return {**out, "missing": ", ".join(assessment.missing)}
     result = assessment.result
+    out["coverage"] = "" if result.coverage.share is None else exact(result.coverage.share)
+    out["known_slots"], out["owed_slots"] = str(result.coverage.known), str(result.coverage.owed)
+    out["unknown_by_the_customer_slots"] = str(result.coverage.customer)
+    out["automatic_credits"] = str(sum((unit.automatic for unit in result.units), Decimal(0)))
     out["claim"] = "" if result.claim is None else str(result.claim)
     for reading, amount in result.credits.items():
         out[f"credit_{reading}"] = str(amount)
     for unit in result.units:
         prefix = "" if len(result.units) == 1 else f"{unit.name}."
+        out[f"{prefix}dropped_below_minimum_slots"] = str(unit.against.below_minimum)
+        out[f"{prefix}excluded_slots"] = str(unit.against.excluded)
         for reading, value in unit.readings.items():
             name = "uptime_nominal" if reading == "nominal" else f"uptime_{reading}_downtime"
             out[f"{prefix}down_seconds_{reading}"] = exact(value.lost * SLOT_S)
@@ -161,6 +169,11 @@ def _document(
     least = fields.get("minimum_unit", "unit")
     if "minimum_exclusive" in fields:
         document["minimum"] = {"kind": "nothing_up_to", "amount": fields["minimum_exclusive"], "level": least}
+    if "minimum_percent" in fields:
+        document["minimum"] = {
+            "kind": fields.get("minimum_kind", "nothing_up_to"), "percent": _number(fields["minimum_percent"]),
+            "level": least, "share_of": fields.get("minimum_of", "fee"),
+        }  # fmt: skip
     if "minimum_at_least" in fields:
         document["minimum"] = {"kind": "at_least", "amount": fields["minimum_at_least"], "level": least}
     if "credit_schedule" in fields:
@@ -238,6 +251,7 @@ def _one(entry: Mapping[str, Any], counts: Sequence[str]) -> Facts:
                 one["category"],
                 one["party"],
                 standing if certain else Standing.POSSIBLE,
+                one["code"].startswith(PORT_CODES) and 0 < int(one["weight"]) < 100,
             )
         )
     blind = state == "unknown"

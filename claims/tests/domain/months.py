@@ -31,6 +31,7 @@ CODES = (
     ("NODE_LOST", 0, "hardware_failure"),
     ("NODE_UNREACHABLE", 0, "unreachable"),
     ("IB_PORT_DOWN", 0, "network"),
+    ("IB_PORT_DOWN", 50, "network"),
     ("HW_THERMAL", 50, "degraded"),
     ("SW_THERMAL", 75, "degraded"),
     ("XID_119", 0, "firmware"),
@@ -119,9 +120,12 @@ def _terms(rng, scope, zone):
     if rng.random() < 0.4:
         minimum = {
             "kind": rng.choice(("nothing_up_to", "at_least")),
-            "amount": str(Decimal(rng.randrange(0, 400_000)) / 100),
             "level": rng.choice(("unit", "claim", "period")),
         }
+        if rng.random() < 0.7:
+            minimum["amount"] = str(Decimal(rng.randrange(0, 400_000)) / 100)
+        else:
+            minimum.update(percent=str(rng.choice((1, 10, 40))), share_of=rng.choice(("fee", "base")))
     tiers = rng.choice(
         ([["99.9", "10"]], [["99.5", "10"], ["99", "30"], ["95", "100"]], [["98", "5"], ["90", "25"], ["60", "60"]])
     )
@@ -284,7 +288,9 @@ def translate(case):
 
 
 def _facts(one):
-    reasons = tuple(Reason(c, w, k, p, Standing(s)) for c, w, k, p, s in one["reasons"])
+    reasons = tuple(
+        Reason(c, w, k, p, Standing(s), c.startswith("IB_PORT") and w > 0) for c, w, k, p, s in one["reasons"]
+    )
     weight = min((r.weight for r in reasons), default=100)
     return Facts(
         one["blind"], reasons, None if one["blind"] else weight, weight, 0 if one["blind"] else weight, one["cause"]

@@ -61,6 +61,8 @@ class Case:
                 continue
             if self.terms["kind"] != "weighted" and weight not in self.terms["weights"]:
                 continue
+            if self.terms["kind"] != "weighted" and code.startswith("IB_PORT") and weight > 0:
+                continue
             if reading == "upper":
                 weights.append(weight)
                 continue
@@ -212,6 +214,14 @@ def in_clock(world, unit, down, reading):
         return row["b"] is None or run[0] < row["b"]
 
     kept = set()
+    if terms["clock_start"] == "measured" and terms["clock_end"] == "ticket":
+        for run in pieces:
+            here = set(run)
+            on_it = [r for r in own + members if r["a"] <= run[-1] and (r["b"] is None or r["b"] > run[0])]
+            if on_it and all(r["b"] is not None for r in on_it):
+                here = {slot for slot in run if any(slot < r["b"] for r in on_it)}
+            kept |= here
+        down = set()
     for slot in down:
         if (
             terms["clock_start"] == "measured"
@@ -377,8 +387,8 @@ def cap_of(cap, fee, base, spend):
     )
 
 
-def apply_minimum(minimum, amount):
-    least = Fraction(minimum["amount"])
+def apply_minimum(minimum, amount, fee, base, spend):
+    least = cap_of(minimum, fee, base, spend)
     if minimum["kind"] == "nothing_up_to":
         return amount if amount > least else Fraction(0)
     return max(amount, least) if amount > 0 else amount
@@ -453,6 +463,7 @@ def solve(case):
         apart = {u["name"]: Fraction(case["automatic"].get(u["name"], 0)) for u in case["units"] if u["members"]}
     units = {}
     totals = dict.fromkeys(READINGS, Fraction(0))
+    off_in_all = dict.fromkeys(READINGS, Fraction(0))
     for name, group, fee in pools:
         counted = (
             [part for part in group if part["charged"]] if len(group) > 1 or terms["pooling"] == "slots" else group
@@ -485,23 +496,27 @@ def solve(case):
                 percent, amount = shape(terms, fee, base, denominator, charged, lost, broken)
             if terms["cap"] and terms["cap"]["level"] == "unit":
                 amount = min(amount, cap_of(terms["cap"], fee, base, case["spend"]))
-            if terms["auto_credit_rule"] == "subtract_from_credit":
-                amount = max(Fraction(0), amount - automatic)
+            off = automatic if terms["auto_credit_rule"] == "subtract_from_credit" else Fraction(0)
+            off = off if off < amount else amount
+            amount -= off
             if terms["minimum"] and terms["minimum"]["level"] == "unit":
-                amount = apply_minimum(terms["minimum"], amount)
+                amount = apply_minimum(terms["minimum"], amount, fee, base, case["spend"])
             amount = floor_cent(amount)
             units[name, reading] = (denominator, lost, percent, amount)
             if covered:
                 totals[reading] += amount
+                off_in_all[reading] += off
     fee = sum(fees.values())
     base = fee
     if terms["auto_credit_rule"] == "reduce_base":
         base = max(Fraction(0), fee - sum(part["automatic"] for part in every) - sum(apart.values()))
     for reading in READINGS:
         if terms["cap"] and terms["cap"]["level"] != "unit":
-            totals[reading] = min(totals[reading], cap_of(terms["cap"], fee, base, case["spend"]))
+            # what was credited by itself and what is claimed share one cap
+            together = min(totals[reading] + off_in_all[reading], cap_of(terms["cap"], fee, base, case["spend"]))
+            totals[reading] = max(Fraction(0), together - off_in_all[reading])
         if terms["minimum"] and terms["minimum"]["level"] != "unit":
-            totals[reading] = apply_minimum(terms["minimum"], totals[reading])
+            totals[reading] = apply_minimum(terms["minimum"], totals[reading], fee, base, case["spend"])
         totals[reading] = floor_cent(totals[reading])
     owed = sum(part["owed"] for part in every)
     known = owed - sum(part["unknown"] for part in every)

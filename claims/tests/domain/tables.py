@@ -1,7 +1,8 @@
 """Reads the worked tables of `docs/sla-arithmetic.md` and computes their lines.
 
 A line is `slots | contract | rows | answer`. Slots: `n1 100-106 down`, with a state and words for the reason
-(`reach`, `ambiguous`, `customer`, `w50`). Offsets from the first slot of September 2026 UTC unless `month` says else.
+(`reach`, `ambiguous`, `customer`, `w50`, `port88`). Offsets from the first slot of September 2026 UTC
+unless `month` says else.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ def reason_of(words):
             code = "NODE_LOST"
         elif word in ("ambiguous", "customer"):
             party = word
+        elif word.startswith("port"):
+            code, category, weight = "IB_PORT_DOWN", "network", word[4:]
         elif word.startswith("w"):
             weight = word[1:]
         else:
@@ -116,7 +119,7 @@ def compute(slots, fields, rows):
                 for a, b in (one.split("-") for one in value.split(",") if one)
             ]
         else:
-            contract[key] = value.split("+") if key in ("excludes", "weights") else None if value == "?" else value
+            contract[key] = None if value == "?" else value.split("+") if key in ("excludes", "weights") else value
     if contract.get("kind", "tiers") not in ("tiers", "weighted"):
         contract["tiers"] = []
     period = build("calendar_month", month, zone)

@@ -25,7 +25,7 @@ from claims.domain.rows import Row, slots_inside, slots_touched
 from claims.domain.spans import size
 from claims.domain.stacking import better_credit
 from claims.domain.weighted import capability
-from claims.errors import BadRow, BadTiers, ClaimsError, NoEntitlement, PeriodNotOver, UnknownZone
+from claims.errors import BadRow, BadTiers, ClaimsError, MissingKey, NoEntitlement, PeriodNotOver, UnknownZone
 from fleet.domain.rules import load_rules
 from fleet.domain.verdicts import State, Verdict, unknown
 
@@ -383,3 +383,17 @@ def test_readings_are_ordered_in_seconds_for_a_plain_percentage():
     stretches = [(i * 20, i * 20 + 9, bad(XID._replace(standing=next(standings)))) for i in range(200)]
     readings = evaluate(terms(), inputs({"n1": line(*stretches)})).units[0].readings
     assert readings["lower"].lost <= readings["nominal"].lost <= readings["upper"].lost
+
+
+def test_26_terms_that_change_at_renewal():
+    old = terms(
+        version="1", effective_from="2026-01-01", version_rule="renewal", term_starts="2026-01-31", term_months=6
+    )
+    new = terms(
+        version="2", effective_from="2026-05-01", version_rule="renewal", term_starts="2026-01-31", term_months=6
+    )
+    assert pick_version([new, old], "2026-07-01") is old  # the running term began on 31 January
+    assert pick_version([new, old], "2026-08-01") is new  # 31 July
+    assert pick_version([old], "2026-01-15") is old
+    with pytest.raises(MissingKey, match="term_starts"):
+        terms(version_rule="renewal")
