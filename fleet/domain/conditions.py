@@ -9,8 +9,10 @@ from fleet.domain.slots import SLOT_MS, VOUCH_MS
 from fleet.domain.state import Condition, Segment, Subject
 
 if TYPE_CHECKING:
+    from fleet.domain.rules import Rules
     from fleet.domain.work import Stretch, Work
 
+SLICES = 7  # compute slices of a GPU under MIG
 ACT_MS = 180_000  # an owner's act is remembered this long
 ADMIN_MS = 120_000  # an owner's act explains an Xid 79 this long after it (review of the weights)
 LAPSE_MS = 600_000  # a pending reason lapses ten minutes after its event (fold.md 11, 24)
@@ -158,6 +160,42 @@ def end_held(work: Work, key: str, subject: Subject, c: Condition, first: int, a
             work.opened(key, subject, c, at)
         freeze(subject, c)
         close(work, key, subject, c, at)
+
+
+def weigh_again(work: Work, before: Rules, at: int) -> None:
+    """The rules change at this instant: open conditions weigh what the new ones say, or are over if they lower no more.
+
+    What lies between the last evidence and the next is judged by the new rules; what was emitted stays.
+    """
+    state = work.state
+    assert state is not None
+    keys = [("n", state.node), *((f"g{i}", p) for i, p in enumerate(state.places))]
+    keys += [(f"p:{p.key}", p) for p in state.ports]
+    for key, subject in keys:
+        for c in tuple(subject.conditions):
+            old, new = before.reasons.get(c.code), work.rules.reasons.get(c.code)
+            if old == new:
+                continue
+            if new is None or not new.lowers:
+                freeze(subject, c)
+                close(work, key, subject, c, max(at, c.since))
+            elif old is not None and old.weight != new.weight and new.lasts == "condition":
+                full = sliced(old.weight, c.parts)
+                weight = sliced(new.weight, c.parts)
+                if c.run_from >= 0:
+                    subject.segments.append((c.code, "W", state.open_slot, at // SLOT_MS, c.weight))
+                c.weight = weight if c.weight == full else max(c.weight, weight)
+
+
+def sliced(weight: int, parts: tuple[tuple[str, int], ...]) -> int:
+    """The weight of a GPU that loses these MIG instances; the loss is rounded down, at most 7 slices (fold.md 14, 30).
+
+    >>> sliced(0, (("1", 3),))
+    58
+    """
+    if not parts:
+        return weight
+    return 100 - (100 - weight) * min(SLICES, sum(n for _, n in parts)) // SLICES
 
 
 def close(work: Work, key: str, subject: Subject, c: Condition, at: int) -> None:

@@ -80,6 +80,11 @@ def dated_of(rules: Rules | Dated, context: Context = EMPTY) -> Dated:
     return rules if isinstance(rules, Dated) else Dated(rules, context)
 
 
+def touches(spans: tuple[Span, ...], from_ms: int, to_ms: int) -> bool:
+    """Whether one of the spans has an instant in common with `[from_ms, to_ms)`."""
+    return any(a < to_ms and b > from_ms for a, b in spans)
+
+
 def covers(spans: tuple[Span, ...] | None, from_ms: int, to_ms: int) -> bool:
     """Whether one of the spans holds `[from_ms, to_ms)` wholly. A witness counts only for what it observed."""
     return any(a <= from_ms and to_ms <= b for a, b in spans or ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fleet.domain import conditions as cond
+from fleet.domain.conditions import SLICES, sliced
 from fleet.domain.rules import Reason
 from fleet.domain.slots import SLOT_MS
 from fleet.domain.state import BLIND, Place, Subject
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from fleet.domain.work import Work
 
 ADMIN_KINDS = ("driver_unload", "driver_unbind", "gpu_reset", "shutdown")
-SLICES = 7
 SYMPTOM_MS = 180_000  # a 74 this long after its cause is a symptom (review of the weights)
 
 
@@ -170,17 +170,6 @@ def _parts(event: Any) -> tuple[tuple[str, int], ...]:
         return ()
     slices = getattr(event, "slices", None)
     return ((str(instance), min(SLICES, 1 if slices is None else slices)),)
-
-
-def sliced(weight: int, parts: tuple[tuple[str, int], ...]) -> int:
-    """The weight of a GPU that loses these MIG instances; the loss is rounded down, at most 7 slices.
-
-    >>> sliced(0, (("1", 3),))
-    58
-    """
-    if not parts:
-        return weight
-    return 100 - (100 - weight) * min(SLICES, sum(n for _, n in parts)) // SLICES
 
 
 def _own_slot(

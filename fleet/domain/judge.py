@@ -79,6 +79,7 @@ def _slot(segments: Iterable[Segment], shares: Iterable[Share], slot: int, cause
     possible: set[str] = set()
     covered: dict[str, tuple[int, int, int, int]] = {}  # from, to, greatest and least weight
     bad: dict[str, int] = {}
+    old_weights: dict[str, int] = {}
     for code, kind, a, b, w in segments:
         if kind == "C":
             if a < stop and b >= start:
@@ -108,9 +109,13 @@ def _slot(segments: Iterable[Segment], shares: Iterable[Share], slot: int, cause
                 reasons.append((_H, 0, 100, 0, code))
             elif kind == "E":
                 reasons.append((_E, w, 100, w, code))
+            elif kind == "W":
+                old_weights[code] = w
             elif kind == "X":
                 return Verdict(State.UNKNOWN, None, 100, 0, (code,))
     for code, (a, b, most, least) in covered.items():
+        if code in old_weights:
+            most = least = old_weights[code]
         if a <= start and b >= stop:
             reasons.append((_O, most, most, least, code))
             bad.pop(code, None)

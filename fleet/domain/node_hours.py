@@ -187,7 +187,7 @@ def _take_hour(work: Work, items: Sequence[Item], hour: int, book: _Book, dated:
     rules, context = dated.rules(hour), dated.context(hour, work.state is None)
     digest = row.input_digest if row.closing_state else seed(rules, context)
     asked = asked_of(items, work.state, context, dated)
-    work.enter(rules, context)
+    work.enter(rules, context, hour * HOUR_MS)
     row.input_digest = digest_with(digest, items, asked)
     start = 0
     for position, seen in asked:
@@ -211,7 +211,7 @@ def _run(
     state: NodeState | None, items: Sequence[Item], dated: Dated, book: _Book
 ) -> tuple[NodeState | None, list[ConditionEvent]]:
     """Fold items in order and write rows, digests, closing states and final flags hour by hour."""
-    begin = items[0].ms // HOUR_MS
+    begin = items[0].ms // HOUR_MS if state is None else hour_of(state.watermark_ms)
     work = Work(state.copy() if state is not None else None, dated.rules(begin), dated.context(begin, state is None))
     _reopen(book, state)
     position, count, hour = 0, len(items), -1
@@ -267,10 +267,9 @@ def refold(
             stored[kept.hour] = kept
     dated = dated_of(rules, context)
     book = _Book(dated, stored)
+    begin = first_hour if opening is None else hour_of(opening.watermark_ms)
     work = Work(
-        opening.copy() if opening is not None else None,
-        dated.rules(first_hour),
-        dated.context(first_hour, opening is None),
+        opening.copy() if opening is not None else None, dated.rules(begin), dated.context(begin, opening is None)
     )
     _reopen(book, opening)
     out = Refolded(None, first_hour, last_hour + 1)

@@ -44,7 +44,7 @@ def read(work: Work, item: Item, ib: str, clock: str, stretch: Stretch) -> list[
             if port.key in names and not port.expected:
                 port.expected, port.active_ms = True, 0
     for key, fact in listed.items():
-        active = fact.state == "ACTIVE" and not fact.is_vf
+        active = declared is None and fact.state == "ACTIVE" and not fact.is_vf
         if active and not any(p.key == key for p in state.ports):
             state.ports.append(PortState(key=key))
     if listed:

@@ -73,20 +73,6 @@ def _declare(work: Work, count: int) -> None:
         _add(work, Place())
 
 
-def drop_surplus(work: Work) -> None:
-    """Drop the places beyond a declared number: those without a device first, the last ones first (fold.md 16).
-
-    Called behind a sample, when what came before it has its verdicts. Later places move up, as NVML's indexes do.
-    """
-    state, declared = work.state, work.context.gpus
-    assert state is not None
-    if declared is None or len(state.places) <= declared:
-        return
-    last_to_stay = sorted(range(len(state.places)), key=lambda i: (state.places[i].kind != GOOD, i))
-    kept = set(last_to_stay[:declared])
-    state.places = [place for i, place in enumerate(state.places) if i in kept]
-
-
 def _add(work: Work, place: Place) -> None:
     state = work.state
     assert state is not None

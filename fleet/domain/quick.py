@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fleet.domain import conditions as cond
 from fleet.domain import gpus as gpus_of
 from fleet.domain import throttle
+from fleet.domain.context import touches
 from fleet.domain.facts import Gpu, Interval
 from fleet.domain.ports import FLAPS, LEARNED_MS, key_of
 from fleet.domain.slots import SLOT_MS, VOUCH_MS
@@ -92,7 +93,7 @@ def take(work: Work, item: Item, state: NodeState, slot: int) -> bool:
         or item.agent not in state.agents
         or item.fit[9] != state.segment_number
         or ms >= calm.until_ms
-        or work.context.assigned
+        or (work.context.assigned and any(last < at <= ms for _, at in work.context.assigned))
     ):
         return False
     if sources_of(interval) != state.sources:
@@ -102,9 +103,10 @@ def take(work: Work, item: Item, state: NodeState, slot: int) -> bool:
     odd = _odd_places(work, calm, interval.gpus, state)
     if odd is None:
         return False
-    probed = work.context.probe_failed
+    failed = work.context.probe_failed
+    probed = bool(failed) and touches(failed, state.open_slot * SLOT_MS, slot * SLOT_MS)
     if odd or work.sink.unhealthy or probed:
-        _rest(work, item, state, slot, odd)
+        _rest(work, item, state, slot, odd, probed)
     state.watermark = item[:6]
     state.last_ms = ms
     state.open_slot = slot
@@ -178,8 +180,8 @@ def _odd_places(work: Work, calm: Calm, gpus: Any, state: NodeState) -> list[tup
     return odd if at == count else None
 
 
-def _rest(work: Work, item: Item, state: NodeState, slot: int, odd: list[tuple[int, Gpu | None]]) -> None:
-    """Judge the odd places; everything else is healthy from the open slot on."""
+def _rest(work: Work, item: Item, state: NodeState, slot: int, odd: list[tuple[int, Gpu | None]], probed: bool) -> None:
+    """Judge the odd places; everything else is healthy from the open slot on, but the node while a probe fails."""
     stretch: Stretch | None = None
     sink, first = work.sink, state.open_slot
     runs, known, follows = sink.runs, work.steady, slot == first + 1
@@ -208,12 +210,12 @@ def _rest(work: Work, item: Item, state: NodeState, slot: int, odd: list[tuple[i
         calm = work.calm
         if calm is not None:
             calm.places[index] = (place.uuid, place.bus, place.has_action, place.ecc, place.busy)
-    if work.context.probe_failed:
+    if probed:
         work.put_node(stretch or work.vouched_stretch(item, slot), "", ())
     if sink.unhealthy:
         odd_keys = [_KEYS[index] for index, _ in odd]
         for key in sink.unhealthy.difference(odd_keys):
-            if key != "n" or not work.context.probe_failed:
+            if key != "n" or not probed:
                 sink.put(key, first, HEALTHY)
 
 

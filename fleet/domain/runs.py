@@ -46,6 +46,13 @@ class RunSink:
         else:
             self.unhealthy.add(subject)
 
+    def end(self, subject: str, slot: int) -> None:
+        """The subject exists no longer from this slot on."""
+        run = self.runs.pop(subject, None)
+        self.unhealthy.discard(subject)
+        if run is not None and run[0] < slot:
+            self.done.append(Emission(subject, run[0], slot, run[1]))
+
     def finish(self, end_slot: int) -> list[Emission]:
         """Every emission up to the slot, in order of their beginnings per subject; the sink is spent."""
         for subject, (start, verdict) in self.runs.items():

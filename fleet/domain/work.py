@@ -53,7 +53,7 @@ class Stretch(NamedTuple):
 
 
 class Work:
-    """A fold in progress; `state` is its own copy."""
+    """A fold in progress; `state` is its own copy. `rules` and `context`: those of the hour of its newest item."""
 
     def __init__(self, state: NodeState | None, rules: Rules, context: Context) -> None:
         self.state = state
@@ -71,15 +71,16 @@ class Work:
 
     # -- public ---------------------------------------------------------------------------------------------------
 
-    def enter(self, rules: Rules, context: Context) -> None:
-        """Go on under the rule set and the context of another hour."""
-        if rules is not self.rules or context is not self.context:
-            self.rules, self.context = rules, context
-            self._spare = rules.reasons["XID_UNKNOWN"]
-            self.steady.clear()
-            state, declared = self.state, context.gpus
-            is_over = state is not None and declared is not None and len(state.places) > declared
-            self.calm = quick.Calm() if is_over else None  # the long way drops what is over
+    def enter(self, rules: Rules, context: Context, at_ms: int) -> None:
+        """Go on under the rule set and the context of the hour that begins at `at_ms`."""
+        if rules is self.rules and context is self.context:
+            return
+        before, self.rules, self.context = self.rules, rules, context
+        self._spare = rules.reasons["XID_UNKNOWN"]
+        self.steady.clear()
+        self.calm = quick.Calm() if self._is_surplus() else None  # the long way drops what is over
+        if rules is not before and self.state is not None:
+            cond.weigh_again(self, before, at_ms)
 
     def subjects(self) -> list[str]:
         """Keys of the subjects that exist now."""
@@ -185,6 +186,7 @@ class Work:
         for _port, key, gap in ports.read(self, item, ib, clock, stretch):
             gap_states[key] = gap
         self._emit(stretch, gap_states, lost_node)
+        self._drop(slot)
         self._advance(item, state, slot, boot, clock)
         state.sources = (self.nvml, ib, log)
         if before is not None and stretch.end == stretch.first:
@@ -312,9 +314,38 @@ class Work:
 
     # -- after a sample -------------------------------------------------------------------------------------------
 
+    def _is_surplus(self) -> bool:
+        """Whether the declaration in force no longer names a subject of the state."""
+        state, context = self.state, self.context
+        if state is None:
+            return False
+        names = {key for key, _ in context.ports or ()}
+        return (context.gpus is not None and len(state.places) > context.gpus) or (
+            context.ports is not None and any(port.key not in names for port in state.ports)
+        )
+
+    def _drop(self, slot: int) -> None:
+        """End what the declaration in force no longer names (fold.md 16): it was a subject up to this slot.
+
+        The places with the highest numbers end, so the others keep theirs; a device that loses its place so takes a
+        missing one with its next sample.
+        """
+        state, context = self.state, self.context
+        if state is None or not self._is_surplus():
+            return
+        if context.gpus is not None:
+            for index in range(context.gpus, len(state.places)):
+                self.sink.end(f"g{index}", slot)
+            del state.places[context.gpus :]
+        if context.ports is not None:
+            names = {key for key, _ in context.ports}
+            for port in state.ports:
+                if port.key not in names:
+                    self.sink.end(f"p:{port.key}", slot)
+            state.ports = [port for port in state.ports if port.key in names]
+
     def _advance(self, item: Item, state: NodeState, slot: int, boot: str, clock: str) -> None:
         new_slot = slot > state.open_slot or not state.agents
-        presence.drop_surplus(self)
         self.sink.begin(self.subjects(), state.open_slot if slot < state.open_slot else slot)
         state.open_slot = max(slot, state.open_slot)
         for subject in (state.node, *state.places, *state.ports):

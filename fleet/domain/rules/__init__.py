@@ -3,36 +3,60 @@
 Data in TOML, one folder a version.
 
 `load_rules` reads the folder beside this file, validates it key by key and computes its digest. A rule set that was
-ever used is never edited: a change is a new folder.
+ever used is never edited: a change is a new folder. What an org decides otherwise is an amendment (`amend`); what two
+rule sets say otherwise is a `diff`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import tomllib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from fleet.domain.rules.amend import AMENDABLE, Amendment, amend, amendment, base_version
+from fleet.domain.rules.difference import RuleChange, diff
 from fleet.domain.rules.model import Reason, Rules, RulesError, reason_from
 
-__all__ = ["LATEST", "Reason", "Rules", "RulesError", "load_rules", "read_rules"]
+__all__ = [
+    "AMENDABLE",
+    "LATEST",
+    "Amendment",
+    "Reason",
+    "RuleChange",
+    "Rules",
+    "RulesError",
+    "amend",
+    "amendment",
+    "base_version",
+    "diff",
+    "load_rules",
+    "read_rules",
+    "versions",
+]
 
 LATEST = "2026-11-30"
 _FOLDER = Path(__file__).parent
+_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}[a-z]?")
+
+
+def versions() -> tuple[str, ...]:
+    """The rule sets that are here, oldest first."""
+    return tuple(sorted(path.name for path in _FOLDER.iterdir() if path.is_dir() and _VERSION.fullmatch(path.name)))
 
 
 @lru_cache(maxsize=8)
 def load_rules(version: str = LATEST) -> Rules:
-    """The validated rule set of this version (the name of its folder). Raises RulesError naming file and key."""
-    folder = _FOLDER / version
-    if "/" in version or not folder.is_dir():
+    """The validated rule set of this version (the name of its folder). Raises RulesError naming file, line and key."""
+    if not _VERSION.fullmatch(version) or not (_FOLDER / version).is_dir():
         raise RulesError(f"there is no rule set {version!r}")
-    return read_rules(version, {path.name: path.read_text() for path in sorted(folder.glob("*.toml"))})
+    return read_rules(version, {path.name: path.read_text() for path in sorted((_FOLDER / version).glob("*.toml"))})
 
 
 def read_rules(version: str, files: dict[str, str]) -> Rules:
-    """A rule set from the texts of its files (name -> TOML). Raises RulesError naming file and key.
+    """A rule set from the texts of its files (name -> TOML). Raises RulesError naming file, line and key.
 
     The digest is the SHA-256 over the files in the order of their names, each as name, NUL, length, NUL, text.
     """
@@ -44,23 +68,31 @@ def read_rules(version: str, files: dict[str, str]) -> Rules:
         try:
             document: dict[str, Any] = tomllib.loads(files[name])
         except tomllib.TOMLDecodeError as error:
-            raise RulesError(f"{name}: {error}") from error
-        if set(document) != {"reason"} or not isinstance(document["reason"], list):
-            raise RulesError(f"{name}: a rule file holds [[reason]] tables and nothing else")
-        lines = _lines(files[name])
-        for entry in document["reason"]:
-            reason = reason_from(name, entry, lines.get(str(entry.get("code", "")), 1))
+            found = re.search(r"at line (\d+)", str(error))
+            raise RulesError(f"{name}:{found[1] if found else len(raw.splitlines())}: {error}") from error
+        tables = document.get("reason")
+        if set(document) != {"reason"} or not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
+            raise RulesError(f"{name}:1: a rule file holds [[reason]] tables and nothing else")
+        for entry, lines in zip(tables, _lines(files[name], len(tables)), strict=True):
+            reason = reason_from(name, entry, lines)
             if reason.code in reasons:
-                raise RulesError(f"{reason.where}: {reason.code} is there twice")
+                raise RulesError(f"{reason.where}: {reason.code} is there twice, first in {reasons[reason.code].where}")
             reasons[reason.code] = reason
+    if not reasons:
+        raise RulesError(f"{version!r} holds no rules")
     return Rules(version, digest.hexdigest(), reasons)
 
 
-def _lines(text: str) -> dict[str, int]:
-    """Code -> the line on which it stands."""
-    start = 'code = "'
-    found: dict[str, int] = {}
+_TABLE = re.compile(r"\s*\[\[\s*reason\s*\]\]")
+_KEY = re.compile(r"\s*\"?([A-Za-z_][\w-]*)\"?\s*=")
+
+
+def _lines(text: str, count: int) -> list[dict[str, int]]:
+    """Per [[reason]] table: key -> the line on which it stands; '' the line of the table's head."""
+    tables: list[dict[str, int]] = []
     for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith(start):
-            found.setdefault(line[len(start) :].rstrip('" '), number)
-    return found
+        if _TABLE.match(line):
+            tables.append({"": number})
+        elif tables and (match := _KEY.match(line)):
+            tables[-1].setdefault(match[1], number)
+    return tables if len(tables) == count else [{"": 1} for _ in range(count)]

@@ -75,11 +75,15 @@ class Reason:
 
 @dataclass(frozen=True)
 class Rules:
-    """A validated rule set, compiled for the fold's look-ups. `digest` is SHA-256 in hex."""
+    """A validated rule set, compiled for the fold's look-ups. `digest` is SHA-256 in hex.
+
+    `amendments`: the digests of the amendments laid over it; `version` and `digest` are then those of the whole.
+    """
 
     version: str
     digest: str
     reasons: Mapping[str, Reason]
+    amendments: tuple[str, ...] = ()
     by_xid: Mapping[tuple[int, str], Reason] = field(init=False, repr=False)
     by_sxid: Mapping[int, Reason] = field(init=False, repr=False)
     switch_words: Mapping[str, Reason] = field(init=False, repr=False)
@@ -149,12 +153,18 @@ _NUMBERS = {"weight": 100, "persistence_samples": 100, "xid": 100_000, "sxid": 1
 _OTHER = ("subject", "own_slot", "owner", "action", "disagreement", "line")
 
 
-def reason_from(file: str, entry: Mapping[str, Any], line: int) -> Reason:
-    """A validated reason. Raises RulesError naming file, line and key."""
-    where = f"{file}:{line}"
+def reason_from(file: str, entry: Mapping[str, Any], lines: Mapping[str, int]) -> Reason:
+    """A validated reason. Raises RulesError naming file, line and key.
+
+    `lines`: the line of each key, '' of the table itself; empty for what stands in no file.
+    """
+    head = lines.get("code", lines.get("", 0))
+    where = f"{file}:{head}" if head else file
 
     def fail(key: str, why: str) -> RulesError:
-        return RulesError(f"{where}: {entry.get('code', '?')}: {key}: {why}")
+        line = lines.get(key, head)
+        place = f"{file}:{line}" if line else file
+        return RulesError(f"{place}: {entry.get('code', '?')}: {key}: {why}")
 
     values: dict[str, Any] = {"where": where}
     for key, value in entry.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fleet.domain.context import EMPTY, Context
+from fleet.domain.context import EMPTY, Context, Dated, dated_of
 from fleet.domain.fold import silence
 from fleet.domain.node_hours import ConditionEvent, ReceivedBatch, advance, refold, rows_needed
 from fleet.domain.rules import Rules, load_rules
@@ -17,7 +17,7 @@ from fleet.domain.verdicts import Verdict
 class Node:
     """One node of a fleet without a database."""
 
-    def __init__(self, context: Context = EMPTY, rules: Rules | None = None) -> None:
+    def __init__(self, context: Context = EMPTY, rules: Rules | Dated | None = None) -> None:
         self.context, self.rules = context, rules or load_rules()
         self.state: bytes | None = None
         self.rows: dict[int, bytes] = {}
@@ -89,7 +89,8 @@ class Node:
         state = NodeState.from_bytes(self.state) if self.state else None
         if state is not None:
             stop = (until_slot if until_slot is not None else state.open_slot + 1) * 15_000
-            for e in silence(state, stop, self.rules, self.context):
+            dated, hour = dated_of(self.rules, self.context), state.watermark_ms // 3_600_000
+            for e in silence(state, stop, dated.rules(hour), dated.context(hour)):
                 if e.subject == subject:
                     for slot in range(max(first, e.first_slot), min(end, e.end_slot)):
                         out[slot] = e.verdict

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from fleet.domain import node_hours
-from fleet.domain.events import sliced
+from fleet.domain.conditions import sliced
 from fleet.domain.rules import Reason, load_rules
 from fleet.domain.throttle import share_loss
 from fleet.tests.domain.test_scenarios import DECIDED
