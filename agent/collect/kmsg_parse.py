@@ -28,7 +28,9 @@ _OFF_AT_PROBE = re.compile(
     rf"NVRM: The NVIDIA GPU {_FULL_BUS}\\x0aNVRM: \(PCI ID: [0-9a-f]{{4}}:[0-9a-f]{{4}}\) installed in this system has"
     r"\\x0aNVRM: fallen off the bus and is not responding to commands\."
 )
-_RESET = re.compile(rf"nvidia {_FULL_BUS}: (?:GPU )?reset done\.?")
+# The PCI core's word behind a function reset (kernel 6.9 and newer). It names the driver that holds the device: the
+# GPU's own, a pass-through driver, or `pci` where none does. What scripts write with `logger` is not the kernel's.
+_RESET = re.compile(rf"(?:nvidia|vfio-pci|nvgrace-gpu-vfio-pci|pci) {_FULL_BUS}: (?:GPU )?reset done\.?")
 _LOAD = re.compile(r"NVRM: loading NVIDIA UNIX [A-Za-z0-9_ ]*Kernel Module\b.*")
 _UNLOAD = re.compile(r"nvidia-nvlink: Unregistered (?:the )?Nvlink Core.*")
 _ACTION = re.compile(
