@@ -6,6 +6,7 @@ import fcntl
 import logging
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import Callable, Optional
 
@@ -13,7 +14,7 @@ from agent.clock import SystemClock, last_shutdown, newest_journal_instant
 from agent.collect.base import Collector
 from agent.config import Settings
 from agent.errors import AgentError, ConfigError
-from agent.identity import Salt, Signer, hardware_id, private_dir, read_private, safe_file
+from agent.identity import Salt, Signer, hardware_id, private_dir, read_private, renew_secrets, safe_file
 from agent.net import Net
 from agent.node import Node
 from agent.sender import Sender
@@ -135,8 +136,9 @@ def build(settings: Settings, sending: bool = True) -> tuple[list[Node], Lock]:
     for role, name in enumerate(names):
         directory = private_dir(directories[role])
         safe_file(directory / "outbox.sqlite")
+        hw_id = None if simulated else hardware_id()
+        store = Store(directory, settings.outbox_mb * 1_000_000, hw_id, partial(renew_secrets, directory))
         signer = Signer(directory)
-        store = Store(directory, settings.outbox_mb * 1_000_000)
         if simulated:
             world = World(settings.seed, name, settings.scenario, role)
             sim_clock = SimClock(world)
@@ -149,7 +151,7 @@ def build(settings: Settings, sending: bool = True) -> tuple[list[Node], Lock]:
         sender = Sender(store, clock, Transport(endpoint), token, signer.sign) if sending else None
         collectors = real_collectors(settings, directory, clock)
         labelled = settings.allow_inject == "yes"  # test faults are no evidence, so nothing of this agent is
-        hw_id, shutdown, net = hardware_id(), last_shutdown(), Net(settings.peers)
+        shutdown, net = last_shutdown(), Net(settings.peers)
         nodes.append(
             Node(
                 cluster, name, clock, collectors, store, sender, labelled, hw_id, shutdown, net.facts,

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import os
 import stat
+import time
 from pathlib import Path
 from typing import Callable, Optional
 
@@ -66,6 +67,14 @@ def kept_secret(path: Path, make: Callable[[], bytes]) -> bytes:
         file.flush()
         os.fsync(file.fileno())
     return data
+
+
+def renew_secrets(directory: Path) -> None:
+    """Sets the keys aside that came with a copied disk; new ones are made at the next use."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    for name in ("signing.key", "salt", "token"):
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(directory / name, directory / f"{name}.other-machine-{stamp}")
 
 
 class Salt:

@@ -32,8 +32,17 @@ VOLATILE_BYTES = 4_000_000
 class Store:
     """The outbox of one node. `trouble` is empty, or says in a few words why it is not as it should be."""
 
-    def __init__(self, directory: Path, limit_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        limit_bytes: int = LIMIT_BYTES,
+        hw_id: Optional[str] = None,
+        on_other_machine: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_other_machine` is called before a new outbox begins because this one was another machine's."""
         self.path = directory / "outbox.sqlite"
+        self._hw_id = hw_id
+        self._on_other_machine = on_other_machine
         self._reserve = directory / "reserve.bin"
         self._limit = limit_bytes
         self._lock = threading.RLock()
@@ -45,12 +54,25 @@ class Store:
 
     def _open(self) -> Optional[Outbox]:
         try:
-            return Outbox(self.path, self._limit)
+            return self._claimed(Outbox(self.path, self._limit))
         except OutboxDamaged as damage:
             return self._replaced(str(damage))
         except OutboxFull as full:
             self._complain(str(full))
             return None
+
+    def _claimed(self, outbox: Outbox) -> Optional[Outbox]:
+        """The outbox if this machine made it, else a new one: a copied disk must not give a seq twice."""
+        if self._hw_id is None:
+            return outbox
+        maker = outbox.get("hw_id")
+        if maker is None:
+            outbox.put("hw_id", self._hw_id)
+        elif maker != self._hw_id:
+            outbox.close()
+            self._on_other_machine()
+            return self._replaced("it was made on another machine")
+        return outbox
 
     def _replaced(self, why: str) -> Optional[Outbox]:
         """A new outbox in place of a damaged one; None, and memory is used, while the disk allows not even that."""
@@ -64,12 +86,14 @@ class Store:
     def _begin_anew(self, why: str) -> None:
         aside = set_aside(self.path)
         seq = last_known_seq(aside)
-        log.error("the outbox was damaged (%s): set aside as %s, last known seq %s; a new one begins", why, aside, seq)
+        log.error("the outbox cannot be used (%s): set aside as %s, last known seq %s; a new one begins", why, aside, seq)
         self.resets.append({"file": aside.name, "last_seq": seq, "why": why})
         fresh = Outbox(self.path, self._limit)
         saved = fresh.adopt(salvage(aside))
         fresh.adopt_samples(list(salvage_samples(aside)))
         fresh.put("outbox_reset", {"file": aside.name, "last_seq": seq, "salvaged": saved, "why": why[:200]})
+        if self._hw_id is not None:
+            fresh.put("hw_id", self._hw_id)
         fresh.close()
 
     def _complain(self, why: str) -> None:

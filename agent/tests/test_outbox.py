@@ -109,6 +109,7 @@ def test_seq_goes_on_after_a_restart_without_gaps(tmp_path, backend):
 
 
 def test_a_damaged_file_is_set_aside_and_what_can_be_read_is_delivered(tmp_path, backend):
+    """D002: a torn record costs itself only, and the gap in seq shows."""
     rig = Rig(tmp_path, backend.url)
     fill(rig, 8)
     rig.store.assemble(rig.now_ms)
@@ -156,6 +157,7 @@ def test_a_newer_format_is_kept_aside_not_overwritten(tmp_path, backend):
 
 
 def test_a_full_disk_goes_on_in_memory_says_so_and_comes_back(tmp_path, backend):
+    """D001: nothing stops, nothing is lost."""
     backend.down = True
     rig = Rig(tmp_path, backend.url)
     rig.minute()
@@ -243,3 +245,35 @@ def test_a_sample_that_cannot_be_encoded_stops_none_behind_it(tmp_path):
     assert store.outbox.get("unencodable") == 1
     assert store.outbox.get("seq") == 1
     store.close()
+
+
+def test_a_copied_disk_begins_an_identity_of_its_own_and_delivers_what_it_brought(tmp_path, backend):
+    """D012: the machine's own identity tells the copy; batches that came along keep their bytes and are duplicates."""
+    import shutil
+
+    from agent.identity import Signer, renew_secrets
+    from agent.store import Store
+
+    rig = Rig(tmp_path / "one", backend.url)
+    fill(rig, 8)
+    rig.store.assemble(rig.now_ms)
+    brought = {row[2] for row in rig.store.outbox.queued()}
+    rig.store.outbox.put("hw_id", "machine-1")
+    first_id, key = rig.store.outbox.agent_id, Signer(tmp_path / "one").public_key
+    rig.close()
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+
+    copy = tmp_path / "two"
+    store = Store(copy, hw_id="machine-2", on_other_machine=lambda: renew_secrets(copy))
+    assert store.outbox.agent_id != first_id
+    assert Signer(copy).public_key != key
+    assert {row[2] for row in store.outbox.queued()} == brought
+    assert store.outbox.counts()["seq"] == 0
+    mine = store.outbox.agent_id
+    store.close()
+    again = Store(copy, hw_id="machine-2", on_other_machine=lambda: pytest.fail("this is its own machine"))
+    assert again.outbox.agent_id == mine
+    again.close()
+    untold = Store(tmp_path / "one", hw_id=None)  # a machine that does not tell who it is changes nothing
+    assert untold.outbox.agent_id == first_id
+    untold.close()

@@ -215,6 +215,7 @@ def test_too_large_is_halved_without_a_gap_in_seq(tmp_path, backend):
 
 
 def test_an_outcome_that_the_disk_does_not_take_is_not_sent_for_ever(tmp_path, backend, monkeypatch):
+    """D004: one copy at the server, however often the disk refuses."""
     from agent.outbox_file import OutboxFull
 
     rig = Rig(tmp_path, backend.url)

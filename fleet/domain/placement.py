@@ -330,10 +330,11 @@ def _event_ms(event: object, batch: Batch, interval: Interval, fit: Fit, sample_
         mono is not None
         and interval.mono is not None
         and interval.boottime is not None
-        and offset is not None
         and (boot is None or boot == batch.boot_id)
     ):
         bt = mono + interval.boottime - interval.mono
+        if offset is None:  # placed by receipts: the node's wall clock may be anywhere, the sample is not
+            return sample_ms + bt - interval.boottime
         if bt < fit[6] and fit[10] is not None:
             offset = fit[10]
         return bt + offset
