@@ -86,7 +86,9 @@ class Store:
     def _begin_anew(self, why: str) -> None:
         aside = set_aside(self.path)
         seq = last_known_seq(aside)
-        log.error("the outbox cannot be used (%s): set aside as %s, last known seq %s; a new one begins", why, aside, seq)
+        log.error(
+            "the outbox cannot be used (%s): set aside as %s, last known seq %s; a new one begins", why, aside, seq
+        )
         self.resets.append({"file": aside.name, "last_seq": seq, "why": why})
         fresh = Outbox(self.path, self._limit)
         saved = fresh.adopt(salvage(aside))

@@ -48,6 +48,7 @@ class Machine:
         self.answers: dict[str, Any] = {}
         self._records: list[bytes] = []
         self._seq = 0
+        directory.mkdir(exist_ok=True)
         lines = (f"/sys/bus/pci/devices/{bus}/{file}" for bus in buses for file in ("vendor:0x10de", "class:0x030200"))
         build_tree(directory, list(lines))
         for bus in buses:

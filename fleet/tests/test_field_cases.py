@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def test_a_constant_skew_of_27_hours_is_taken_out(inside: Any, tmp_path: Any, st
     """D009: the outage stands at its receipt minus the lag, not in the month that the node's clock shows."""
     words = CASES["D009"]["input"]
     server, node = ms("2026-11-30T02:00:00Z"), ms("2026-11-28T23:00:00Z")
-    assert "2026-11-30T02:00:00Z" in words and "2026-11-28T23:00:00Z" in words and "XID_79" in words
+    assert all(word in words for word in ("2026-11-30T02:00:00Z", "2026-11-28T23:00:00Z", "XID_79"))
     machine = Machine(inside, tmp_path, stub_driver, server - 20 * 60_000, skew_ms=node - server)
     machine.clock_status, machine.clock_error_ms = UNSYNCHRONISED, None  # what the kernel says of such a clock
     machine.run(20)
@@ -147,3 +148,41 @@ def test_four_witnesses_of_one_loss_are_one_interval(inside: Any, tmp_path: Any,
     healthy = machine.verdict("g1", first + 120_000)
     assert healthy is not None
     assert healthy.nominal == 100
+
+
+def test_two_machines_cloned_from_one_image_are_two_nodes(inside: Any, tmp_path: Any, stub_driver: Any) -> None:
+    """D012: the image brought the agent's state along. Each machine is known by its own hardware, not by the image."""
+    assert CASES["D012"]["input"].count("machine_id=0f0f...") == 2
+    template = Machine(inside, tmp_path / "a", stub_driver, ms("2026-11-20T10:00:00Z"), "node-a", "hw-a")
+    template.run(2)
+    template.node.stop()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    one = Machine(inside, tmp_path / "a", stub_driver, template.now_ms, "node-a", "hw-a")
+    two = Machine(inside, tmp_path / "b", stub_driver, template.now_ms, "node-b", "hw-b")
+    two.boot = "boot-of-b"
+    for _ in range(3):
+        one.sample(4)
+        two.sample(4)
+        assert set(one.deliver()) == set(two.deliver()) == {202}
+    one.fold()
+    assert {node.identity for node in (one.row(), two.row())} == {"hw:hw-a", "hw:hw-b"}
+    agents = dict(Inbox.objects.values_list("node", "agent_id"))
+    assert agents["node-a"] != agents["node-b"]
+
+
+def test_clones_that_cannot_be_told_apart_are_reported(inside: Any, tmp_path: Any, stub_driver: Any) -> None:
+    """D012, where the machines tell no identity: the same numbers under other bytes are the proof."""
+    template = Machine(inside, tmp_path / "a", stub_driver, ms("2026-11-20T10:00:00Z"), "node-a")
+    template.run(2)
+    template.node.stop()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    one = Machine(inside, tmp_path / "a", stub_driver, template.now_ms, "node-a")
+    two = Machine(inside, tmp_path / "b", stub_driver, template.now_ms, "node-b")
+    two.boot = "boot-of-b"
+    one.run(3)
+    two.sample(4)
+    assert 409 in two.deliver()
+    assert Inbox.objects.filter(is_seq_conflict=True).count() >= 1
+    assert two.store.outbox.counts()["batches_quarantined"] >= 1
+    one.fold()
+    assert one.row().identity == "name:node-a"
