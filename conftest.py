@@ -47,10 +47,11 @@ def _clean_process(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     from django.db import connection
 
-    from fleet import ingest
+    from fleet import dated, ingest
     from orgs import keys
     from orgs.models import Org
 
+    dated.forget()
     ingest._known_partitions.clear()  # a test's partitions may be rolled back with it
     rows = request.getfixturevalue("_org_rows")
     marker = request.node.get_closest_marker("django_db")

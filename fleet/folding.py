@@ -21,9 +21,9 @@ from django.db import connection, transaction
 from agent.wire import SIMULATED_SUFFIX
 from fleet import decode
 from fleet.bodies import compress, decompress, load_row
-from fleet.domain.context import Context
+from fleet.dated import NodeDated, dated_for, get_org_dated, hour_at
 from fleet.domain.node_hours import ReceivedBatch, advance, rows_needed
-from fleet.domain.rules import Rules, load_rules
+from fleet.domain.rules import Rules
 from fleet.domain.state import NodeState
 from fleet.domain.strips import HourRow
 from fleet.domain.summary import current
@@ -37,7 +37,6 @@ from fleet.sql import columns, execute
 
 log = logging.getLogger(__name__)
 BUDGET_SECONDS = 20.0
-CONTEXT = Context()  # declared hardware and probes come with the settings of a later release
 
 SUMS = (
     "gpus",
@@ -171,11 +170,12 @@ def fold_chunk(now: datetime, size: int) -> int:
     for item in foldable:
         if item.sha256 in bodies:  # else another worker has its node, or folded it meanwhile
             by_node[node_ids[item.key]].append(item)
-    rules = load_rules()
+    org = get_org_dated()
+    dated = dated_for(by_node, org)
     rows = _rows_of(lives.values())
     for node_id, items in by_node.items():
-        _fold_node(lives[node_id], items, bodies, rows[node_id], rules, now, writes)
-    _write(writes, rules)
+        _fold_node(lives[node_id], items, bodies, rows[node_id], dated(node_id), now, writes)
+    _write(writes, org.book.at(hour_at(now)))
     return len(writes.folded) + sum(len(items) for items in writes.failed.values())
 
 
@@ -235,17 +235,18 @@ def _fold_node(
     items: list[Waiting],
     bodies: dict[bytes, tuple[bytes, datetime, int | None]],
     rows: dict[int, HourRow],
-    rules: Rules,
+    dated: NodeDated,
     now: datetime,
     writes: Writes,
 ) -> None:
     """Run the pure fold over one node's batches and note down what is to be written."""
-    ok, outcome = _advance(live, items, bodies, rows, rules, writes)
+    ok, outcome = _advance(live, items, bodies, rows, dated, writes)
     if not ok:
         return
     newest = max(outcome.received, key=lambda batch: (batch.received_at_ms, batch.sha256)).batch
     if outcome.state is not None:
-        node_now = current(outcome.state, int(now.timestamp() * 1000), rules, CONTEXT)
+        hour = hour_at(now)
+        node_now = current(outcome.state, int(now.timestamp() * 1000), dated.rules(hour), dated.context(hour))
         summary = as_json(node_now, {**live.models, **models_of(newest)}, newest.driver_version)
     else:
         summary = "{}"  # nothing of this node could be placed in time yet
@@ -292,14 +293,14 @@ def _advance(
     items: list[Waiting],
     bodies: dict[bytes, tuple[bytes, datetime, int | None]],
     rows: dict[int, HourRow],
-    rules: Rules,
+    dated: NodeDated,
     writes: Writes,
 ) -> tuple[list[Waiting], Outcome]:
     """(those that were folded, what came of it). All at once; if that fails, one by one, so that a poisonous batch is
     counted alone and its neighbours go through."""
     outcome = Outcome(live.state, {}, list(live.dirty))
     try:
-        _advance_by(items, bodies, rows, rules, outcome)
+        _advance_by(items, bodies, rows, dated, outcome)
         return items, outcome
     except Exception:  # told below, batch by batch
         log.info("node %s: a batch can't be folded, trying one by one", live.node_id)
@@ -307,7 +308,7 @@ def _advance(
     folded = []
     for item in items:
         try:
-            _advance_by([item], bodies, {**rows, **outcome.rows}, rules, outcome)
+            _advance_by([item], bodies, {**rows, **outcome.rows}, dated, outcome)
             folded.append(item)
         except Exception as error:  # one bad batch must not stop the others; it is counted, logged and shown
             log.exception("batch %s of node %s can't be folded", item.sha256.hex(), live.node_id)
@@ -319,12 +320,12 @@ def _advance_by(
     items: list[Waiting],
     bodies: dict[bytes, tuple[bytes, datetime, int | None]],
     rows: Mapping[int, HourRow],
-    rules: Rules,
+    dated: NodeDated,
     outcome: Outcome,
 ) -> None:
     """Move `outcome` on by these batches. Raises before it changes anything."""
     received = [received_batch(item.sha256, *bodies[item.sha256][:2]) for item in items]
-    advanced = advance(outcome.state, rows, received, rules, CONTEXT)
+    advanced = advance(outcome.state, rows, received, dated)
     outcome.state = advanced.state
     outcome.rows.update(advanced.rows)
     outcome.dirty += [hour for late in advanced.late for hour in (late.first_hour, late.last_hour)]

@@ -12,6 +12,36 @@ from django.db import models
 from django.utils import timezone
 
 from fleet.domain.slots import SLOT_S
+from fleet.models_dated import (
+    Amendment,
+    DatedStamp,
+    DeviceAssignment,
+    ExpectedHardware,
+    MaintenanceWindow,
+    ProbeRun,
+    ProbeTarget,
+    RuleAdoption,
+    RuleVariant,
+)
+
+__all__ = [
+    "Amendment",
+    "Cluster",
+    "DatedStamp",
+    "DeviceAssignment",
+    "ExpectedHardware",
+    "Inbox",
+    "Incident",
+    "IncidentNote",
+    "MaintenanceWindow",
+    "Node",
+    "NodeHour",
+    "NodeLive",
+    "ProbeRun",
+    "ProbeTarget",
+    "RuleAdoption",
+    "RuleVariant",
+]
 
 
 class Cluster(models.Model):
@@ -21,6 +51,8 @@ class Cluster(models.Model):
     is_simulated = models.BooleanField(default=False, help_text="Every agent of it said so; shown wherever it appears.")
     created_at = models.DateTimeField(default=timezone.now)
     removed_at = models.DateTimeField(null=True, blank=True)
+    label = models.CharField(max_length=120, blank=True, help_text="What people call it; empty: its name.")
+    retired_at = models.DateTimeField(null=True, blank=True, help_text="Hidden since then, until a node reports again.")
 
     class Meta:
         ordering = ["name"]
@@ -38,6 +70,9 @@ class Node(models.Model):
     )
     name = models.CharField(max_length=256)
     first_seen_at = models.DateTimeField(default=timezone.now)
+    label = models.CharField(max_length=120, blank=True, help_text="What people call it; empty: its name.")
+    retired_at = models.DateTimeField(null=True, blank=True, help_text="Hidden since then, until it reports again.")
+    merged_into = models.ForeignKey("self", on_delete=models.CASCADE, null=True, blank=True, related_name="merged")
 
     class Meta:
         ordering = ["name"]

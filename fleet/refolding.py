@@ -14,12 +14,12 @@ from datetime import datetime
 from django.db import connection, transaction
 
 from fleet.bodies import compress, load_row
+from fleet.dated import dated_for, hour_at
 from fleet.domain.node_hours import ReceivedBatch, refold
-from fleet.domain.rules import load_rules
 from fleet.domain.state import NodeState
 from fleet.domain.strips import HourRow
 from fleet.domain.summary import current
-from fleet.folding import CONTEXT, fold_waiting, instant, received_batch, write_hours
+from fleet.folding import fold_waiting, instant, received_batch, write_hours
 from fleet.incidents import sync_incidents
 from fleet.models import NodeHour, NodeLive
 from fleet.node_summary import as_json
@@ -51,16 +51,16 @@ def refold_node(node_id: int, now: datetime) -> bool:
     live = NodeLive.objects.select_for_update(skip_locked=True).filter(pk=node_id, dirty_hour__isnull=False).first()
     if live is None or live.dirty_hour is None:
         return False
-    rules = load_rules()
+    dated = dated_for([node_id])(node_id)
+    rules = dated.rules(hour_at(now))
     refolded = refold(
         _opening(node_id, live.dirty_hour),
         live.dirty_hour,
         _last_hour(node_id, live.dirty_hour),
         _batches_of(node_id),
         lambda hour: _row(node_id, hour),
-        rules,
-        CONTEXT,
-        live.dirty_through,
+        dated,
+        through_hour=live.dirty_through,
     )
     written = {(node_id, hour): row for hour, row in refolded.rows.items()}
     write_hours(written)
@@ -69,7 +69,7 @@ def refold_node(node_id: int, now: datetime) -> bool:
     if refolded.state is not None:
         live.state = compress(refolded.state.to_bytes())
         live.last_sample_at = instant(refolded.state.last_sample_ms)
-        node_now = current(refolded.state, int(now.timestamp() * 1000), rules, CONTEXT)
+        node_now = current(refolded.state, int(now.timestamp() * 1000), rules, dated.context(hour_at(now)))
         live.summary = json.loads(as_json(node_now, live.summary.get("models", {}), live.summary.get("driver")))
     live.save(update_fields=["dirty_hour", "dirty_through", "state", "last_sample_at", "summary"])
     return True

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from fleet.bodies import decompress, load_row
+from fleet.dated import dated_for, hour_at
 from fleet.domain.node_hours import rows_needed, silence_rows
-from fleet.domain.rules import load_rules
 from fleet.domain.state import NodeState
-from fleet.folding import CONTEXT, write_hours
+from fleet.folding import write_hours
 from fleet.incidents import sync_incidents
 from fleet.models import NodeHour, NodeLive
 
@@ -48,7 +48,7 @@ def _close(node_id: int, now: datetime) -> bool:
     live = NodeLive.objects.select_for_update(skip_locked=True).filter(pk=node_id).first()
     if live is None or live.state is None or live.dirty_hour is not None:
         return False
-    rules = load_rules()
+    dated = dated_for([node_id])(node_id)
     state = NodeState.from_bytes(decompress(live.state))
     needed = rows_needed(state)
     stored = {
@@ -59,8 +59,7 @@ def _close(node_id: int, now: datetime) -> bool:
         state,
         {hour: stored[hour] for hour in needed if hour in stored},
         int(now.timestamp() * 1000),
-        load_rules(),
-        CONTEXT,
+        dated,
     )
     changed = {
         (node_id, hour): row
@@ -68,5 +67,5 @@ def _close(node_id: int, now: datetime) -> bool:
         if hour not in stored or stored[hour].to_bytes() != row.to_bytes()
     }
     write_hours(changed)
-    sync_incidents(changed, rules)
+    sync_incidents(changed, dated.rules(hour_at(now)))
     return True

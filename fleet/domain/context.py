@@ -66,11 +66,13 @@ class Dated:
         """The context of this hour's items; `is_first`: no sample of the node came before them."""
         return self._context
 
-    def witnessed(self, context: Context, from_ms: int, to_ms: int, seen_ms: int) -> Context:
+    def witnessed(
+        self, context: Context, from_ms: int, to_ms: int, seen_ms: int | None, rebooted: bool = False
+    ) -> Context:
         """`context` with the witnesses of `[from_ms, to_ms)`, in which nothing came from the node.
 
-        `seen_ms`: when the server took what ended that silence. Only what it had taken by then may count, so that a
-        re-fold gives the same.
+        `seen_ms`: when the server took what ended that silence, None while it lasts. Only what it had taken by then
+        may count, so that a re-fold gives the same. `rebooted`: a new boot ended it.
         """
         return context
 

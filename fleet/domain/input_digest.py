@@ -38,6 +38,7 @@ class _Silence(NamedTuple):
 
     position: int
     from_ms: int
+    rebooted: bool
 
 
 def _silences(items: Sequence[Item], state: NodeState | None) -> list[_Silence]:
@@ -52,7 +53,7 @@ def _silences(items: Sequence[Item], state: NodeState | None) -> list[_Silence]:
         if known and now != boot and item.boot_ms and item.boot_ms < boot_at:
             continue  # a boot that a later one has already ended
         if known and (item.ms - last > VOUCH_MS or now != boot):
-            out.append(_Silence(position, last))
+            out.append(_Silence(position, last, now != boot))
         if now != boot or not known:
             boot, boot_at = now, item.boot_ms
         last, known = item.ms, True
@@ -62,9 +63,9 @@ def _silences(items: Sequence[Item], state: NodeState | None) -> list[_Silence]:
 def asked(items: Sequence[Item], state: NodeState | None, context: Context, dated: Dated) -> list[tuple[int, Context]]:
     """(position, context) of the items that end a silence to which somebody was a witness."""
     out = []
-    for position, from_ms in _silences(items, state):
+    for position, from_ms, rebooted in _silences(items, state):
         item = items[position]
-        seen = dated.witnessed(context, from_ms, item.ms, max(item.ms, item.received_ms))
+        seen = dated.witnessed(context, from_ms, item.ms, max(item.ms, item.received_ms), rebooted)
         if seen is not context:
             out.append((position, seen))
     return out

@@ -383,6 +383,6 @@ def silence_rows(
     _reopen(book, state)
     until = min(until_ms, (begun + MAX_SILENT_HOURS) * HOUR_MS)
     latest = hour_of(until - 1)
-    seen = dated.witnessed(dated.context(latest), state.last_ms, until, until)
+    seen = dated.witnessed(dated.context(latest), state.last_ms, until, None)
     book.put(folding.silence(state, until, dated.rules(latest), seen))
     return book.rows

@@ -1,0 +1,83 @@
+"""When the server took batches of a node's peers: the witness that it could have heard of that node (fold.md 20, 21).
+
+Peers are the other nodes of its cluster. Their receipts are read hop by hop, the farthest one within `HOP` after the
+one before, so that a long silence in a large cluster costs a few index look-ups and never a scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from fleet.domain.context import Span
+from fleet.models import Node
+from fleet.sql import execute
+
+#: Two receipts at most this far apart vouch for what lies between: an agent uploads once a minute and may miss one.
+HOP = timedelta(seconds=150)
+HOP_MS = 150_000
+LONGEST_MS = 40 * 86_400_000  # a silence longer than this is witnessed for its first forty days only
+
+_HOPS = """
+with recursive theirs as not materialized (
+    select received_at from fleet_inbox
+     where cluster = %(cluster)b and sample_day between %(first_day)b and %(last_day)b
+       and not (hw_id = any(%(hw)b) or (hw_id is null and node = any(%(names)b)))
+       and received_at <= %(high)b
+), hop(at) as (
+    select coalesce(
+        (select max(received_at) from theirs where received_at > %(low)b and received_at <= %(low)b + %(hop)b),
+        (select min(received_at) from theirs where received_at > %(low)b))
+    union all
+    select coalesce(
+        (select max(received_at) from theirs where received_at > hop.at and received_at <= hop.at + %(hop)b),
+        (select min(received_at) from theirs where received_at > hop.at))
+      from hop where hop.at is not null
+)
+select at from hop where at is not null
+"""
+
+
+def peer_spans(node_id: int, from_ms: int, to_ms: int, seen_ms: int | None = None) -> tuple[Span, ...] | None:
+    """Spans within `[from_ms, to_ms]` in which peers were accepted throughout; None when the node has no peer.
+
+    `seen_ms`: when the server took what ended the node's silence. That receipt shows as well that it was accepting, and
+    nothing that came after it counts.
+    """
+    node = Node.objects.select_related("cluster").get(pk=node_id)
+    others = Node.objects.filter(cluster=node.cluster, merged_into=None, first_seen_at__lte=_at(to_ms + HOP_MS))
+    if not others.exclude(pk=node_id).exists():
+        return None
+    end_ms = min(to_ms, from_ms + LONGEST_MS)
+    high_ms = end_ms + HOP_MS if seen_ms is None else min(end_ms + HOP_MS, seen_ms)
+    names = [node.identity, *Node.objects.filter(merged_into=node).values_list("identity", flat=True)]
+    values = {
+        "cluster": node.cluster.name,
+        "first_day": _at(from_ms - HOP_MS).date() - timedelta(days=1),
+        "last_day": _at(high_ms).date() + timedelta(days=1),
+        "hw": [name[3:] for name in names if name.startswith("hw:")],
+        "names": [name[5:] for name in names if name.startswith("name:")],
+        "low": _at(from_ms - HOP_MS),
+        "high": _at(high_ms),
+        "hop": HOP,
+    }
+    receipts = [int(at.timestamp() * 1000) for (at,) in execute(_HOPS, values)]
+    if seen_ms is not None and receipts and end_ms <= seen_ms:
+        receipts.append(seen_ms)
+    return _joined(receipts, from_ms, end_ms)
+
+
+def _joined(receipts: Sequence[int], from_ms: int, to_ms: int) -> tuple[Span, ...]:
+    """Receipts at most a hop apart as spans, cut to `[from_ms, to_ms]`."""
+    spans: list[Span] = []
+    for at in receipts:
+        if spans and at - spans[-1][1] <= HOP_MS:
+            spans[-1] = (spans[-1][0], at)
+        else:
+            spans.append((at, at))
+    cut = ((max(a, from_ms), min(b, to_ms)) for a, b in spans)
+    return tuple((a, b) for a, b in cut if a < b)
+
+
+def _at(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
