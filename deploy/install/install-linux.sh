@@ -133,11 +133,13 @@ set_places() {
         config=$root$home/.config/goodput
         state=$root$home/.local/state/goodput-agent
         units=$root$home/.config/systemd/user
+        bin=$root$home/.local/bin
     else
         prefix=$root/opt/goodput
         config=$root/etc/goodput
         state=$root/var/lib/goodput-agent
         units=$root/etc/systemd/system
+        bin=$root/usr/local/bin
     fi
     stack=$root$home/goodput
     if [ "$mode" = embedded ] && [ "$is_root" = yes ] && [ "$user" = no ]; then
@@ -314,16 +316,19 @@ install_agent() {
         (umask 077 && put "$token_file" "$config/token" 600)
     fi
     write_agent_env
+    write_command
     write_unit "$from"
     remember_key "$prefix/release.pub"
     put "$work/VERSION" "$prefix/VERSION" 644 # last: from here on it is installed
     start_agent
 }
 
-choose_agent() { # the single file for a Python of 3.9 or newer, else the executable
-    if python3 -c 'import sys, sqlite3, ssl; sys.exit(sys.version_info < (3, 9))' >/dev/null 2>&1; then
+choose_agent() { # the executable where the release is signed and has one that runs here, else the single file
+    if [ -s "$work/signature" ] && [ -f "$1/goodput-agent" ] && "$1/goodput-agent" version >/dev/null 2>&1; then
+        printf '%s' "$1/goodput-agent"
+    elif python3 -c 'import sys, sqlite3, ssl; sys.exit(sys.version_info < (3, 9))' >/dev/null 2>&1; then
         printf '%s' "$1/goodput-agent.pyz"
-    elif [ -f "$1/goodput-agent" ] && { [ "$machine" = x86_64 ] || [ "$machine" = amd64 ]; }; then
+    elif [ -f "$1/goodput-agent" ] && "$1/goodput-agent" version >/dev/null 2>&1; then
         printf '%s' "$1/goodput-agent"
     else
         die 'Python 3.9 or newer is needed here (apt-get install python3).'
@@ -351,6 +356,29 @@ write_agent_env() { # settings that exist stay, unless a flag names a new value
         fi
     } >> "$work/agent.env"
     if ! cmp -s "$work/agent.env" "$file"; then put "$work/agent.env" "$file" 644; fi
+}
+
+is_ours() { [ ! -e "$1" ] || grep -q '^# Made by the installer of Goodput' "$1"; }
+
+write_command() { # goodput-agent on the PATH, with the settings of this machine's service
+    cat > "$work/command" <<TEXT
+#!/bin/sh
+# Made by the installer of Goodput: the agent with the settings of this machine. Flags and variables win over them.
+while IFS= read -r line; do
+    name=\${line%%=*}
+    case \$name in GOODPUT_*[!A-Z0-9_]* | '') continue ;; GOODPUT_*) eval "[ -n \"\\\${\$name+set}\" ]" || export "\$line" ;; esac
+done 2>/dev/null < ${config#"$root"}/agent.env
+if [ -z "\${GOODPUT_TOKEN_FILE:-}" ] && [ -r ${config#"$root"}/token ]; then
+    export GOODPUT_TOKEN_FILE=${config#"$root"}/token
+fi
+exec ${prefix#"$root"}/goodput-agent "\$@"
+TEXT
+    if ! is_ours "$bin/goodput-agent"; then
+        say "  $bin/goodput-agent is not ours and stays"
+    elif ! cmp -s "$work/command" "$bin/goodput-agent"; then
+        make_dir "$bin" 755
+        put "$work/command" "$bin/goodput-agent" 755
+    fi
 }
 
 write_unit() {
@@ -391,12 +419,10 @@ start_agent() {
         do_it ctl restart goodput-agent.service
     else
         say 'systemd does not run here, so nothing was started. Start it with:'
-        local token=''
-        if [ -s "$config/token" ]; then token=" --token-file ${config#"$root"}/token"; fi
-        say "  ${prefix#"$root"}/goodput-agent run --endpoint $endpoint --cluster $cluster$token"
+        say "  ${bin#"$root"}/goodput-agent run"
     fi
     done_with "The agent $release"
-    say "Check it: ${prefix#"$root"}/goodput-agent doctor --endpoint $endpoint"
+    say "Check it: ${bin#"$root"}/goodput-agent doctor"
 }
 
 done_with() {
@@ -555,6 +581,7 @@ remove() {
             if runs_systemd; then do_it ctl disable --now goodput-agent.service 2>/dev/null || true; fi
             drop "$units/goodput-agent.service"
             drop "$prefix"
+            if [ -e "$bin/goodput-agent" ] && is_ours "$bin/goodput-agent"; then drop "$bin/goodput-agent"; fi
             if [ "$purge" = yes ]; then
                 drop "$config"
                 drop "$state"

@@ -50,16 +50,21 @@ def archive(files: Files) -> bytes:
     return gzip.compress(buffer.getvalue(), compresslevel=9, mtime=0)
 
 
-def sources(root: Path = ROOT) -> Files:
-    """Every file of the source archive, by its path in the repository."""
-    found: Files = {}
+def source_files(root: Path = ROOT) -> Iterator[Path]:
+    """Every file of the source archive."""
     for top in SOURCES:
         path = root / top
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            relative = file.relative_to(root)
-            if file.is_file() and not file.is_symlink() and not _is_litter(relative):
-                found[str(relative)] = (file.read_bytes(), bool(file.stat().st_mode & 0o100))
-    return found
+            if file.is_file() and not file.is_symlink() and not _is_litter(file.relative_to(root)):
+                yield file
+
+
+def sources(root: Path = ROOT) -> Files:
+    """What the source archive holds, by its path in the repository."""
+    return {
+        str(file.relative_to(root)): (file.read_bytes(), bool(file.stat().st_mode & 0o100))
+        for file in source_files(root)
+    }
 
 
 def _is_litter(path: Path) -> bool:
@@ -165,11 +170,10 @@ def manifest(version: str, date: str, files: dict[str, bytes], key: Ed25519Priva
         ],
     }
     if key is not None:
-        public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         document["signature"] = {
             "algorithm": "ed25519",
             "over": f"SHA256SUMS-{version}",
-            "key": base64.b64encode(public).decode(),
+            "key": public_key(key),
             "value": base64.b64encode(key.sign(sums)).decode(),
         }
     return document
@@ -181,3 +185,8 @@ def read_key(path: Path) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise ValueError("not an Ed25519 key")
     return key
+
+
+def public_key(key: Ed25519PrivateKey) -> str:
+    """The public half, as manifests and installers write it: 32 bytes in base64."""
+    return base64.b64encode(key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)).decode()

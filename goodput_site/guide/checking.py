@@ -1,8 +1,13 @@
-"""Tries the guide against a running server: every address that it names, every command block that can run here."""
+"""Tries the guide against a running server: every address that it names, every command block that can run here.
+
+Blocks run in one throw-away folder, in the guide's order: it is their home, installers lay their files below it and
+start nothing (`GOODPUT_INSTALL_ROOT`), `sudo` there is a stand-in that gives no rights, `./token` holds a made-up key.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import subprocess
 import tempfile
@@ -11,7 +16,10 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
+
+from django.conf import settings
 
 from goodput_site.guide import content, markup, views
 
@@ -35,8 +43,26 @@ class Result:
         return self.outcome == "FAILED"
 
 
-def check(origin: str) -> Iterator[Result]:
-    """Every page, address and block of the guide on this server, in the guide's order; each address once."""
+def check(origin: str, with_changes: bool = False) -> Iterator[Result]:
+    """Every page, address and block of the guide on this server, in the guide's order; each address once.
+
+    `with_changes` also runs the blocks that make an org or a key in this installation's database.
+    """
+    with tempfile.TemporaryDirectory(prefix="goodput-guide-") as folder:
+        lay_out(Path(folder))
+        yield from _check(origin, Path(folder), ("run", "change") if with_changes else ("run",))
+
+
+def lay_out(folder: Path) -> None:
+    """What the blocks find in their folder."""
+    (folder / "bin").mkdir()
+    (folder / "bin/sudo").write_text('#!/bin/sh\nexec "$@"\n')
+    (folder / "bin/sudo").chmod(0o755)
+    (folder / "token").write_text("gp_i_madeup_key-of-check-guide\n")
+    (folder / "goodput").symlink_to(settings.BASE_DIR / "goodput")
+
+
+def _check(origin: str, folder: Path, runnable: tuple[str, ...]) -> Iterator[Result]:
     seen: set[str] = set()
     for page in content.PAGES:
         text = content.text_of(page, origin)
@@ -50,7 +76,7 @@ def check(origin: str) -> Iterator[Result]:
             if block.kind == "code":
                 if escape(block.text.splitlines()[0]) not in body and status == 200:
                     yield Result(page.title, first_line(block), "FAILED", "the page shows other words")
-                yield _tried(page.title, block)
+                yield _tried(page.title, block, folder, runnable)
     for path in ("/llms-full.txt", *(f"/{name}" for name in views.SERVED)):
         if path not in seen:
             yield _fetched("files", path, fetch(origin + path)[0])
@@ -77,7 +103,7 @@ def fetch(url: str) -> tuple[int, str]:
 def _fetched(page: str, path: str, status: int) -> Result:
     if status == 200:
         return Result(page, path, "fetched")
-    hint = "; run `./goodput manage release --out var/releases` first" if path.startswith("/releases/") else ""
+    hint = "; run `./goodput manage offer_release` first" if path.startswith("/releases/") else ""
     return Result(page, path, "FAILED", (f"status {status}" if status else "no answer") + hint)
 
 
@@ -87,7 +113,7 @@ def first_line(block: markup.Block) -> str:
     return lines[0] + (" …" if len(lines) > 1 else "")
 
 
-def _tried(page: str, block: markup.Block) -> Result:
+def _tried(page: str, block: markup.Block, folder: Path, runnable: tuple[str, ...]) -> Result:
     name = first_line(block)
     if block.language == "powershell":
         problem = powershell_problem(block.text)
@@ -101,23 +127,24 @@ def _tried(page: str, block: markup.Block) -> Result:
     parsed = subprocess.run([*BASH, "-n", "-c", block.text], capture_output=True, text=True)
     if parsed.returncode:
         return Result(page, name, "FAILED", parsed.stderr.strip())
-    if block.how != "run":
-        return Result(page, name, "parsed only", block.why)
-    with tempfile.TemporaryDirectory(prefix="goodput-guide-") as folder:
-        try:
-            ran = subprocess.run(
-                [*BASH, "-e", "-o", "pipefail", "-c", block.text],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-            )
-        except subprocess.TimeoutExpired:
-            return Result(page, name, "FAILED", f"not done after {SECONDS} s")
+    if block.how not in runnable:
+        return Result(page, name, "parsed only", block.why + ("; runs with --change" if block.how == "change" else ""))
+    places = {"HOME": str(folder), "GOODPUT_INSTALL_ROOT": str(folder / "root")}
+    try:
+        ran = subprocess.run(
+            [*BASH, "-e", "-o", "pipefail", "-c", block.text],
+            cwd=folder,
+            env={**os.environ, **places, "PATH": f"{folder}/bin{os.pathsep}{os.environ.get('PATH', os.defpath)}"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return Result(page, name, "FAILED", f"not done after {SECONDS} s")
     if ran.returncode:
         return Result(page, name, "FAILED", (ran.stderr or ran.stdout).strip()[-300:] or f"status {ran.returncode}")
-    return Result(page, name, "ran")
+    return Result(page, name, "ran", block.why)
 
 
 def powershell_problem(text: str) -> str | None:

@@ -124,8 +124,8 @@ def downloads(origin: str) -> str:
     manifest = releases.manifest()
     if manifest is None:
         return (
-            "This server has no release folder yet. Whoever runs it makes one with "
-            "`./goodput manage release --out var/releases`; until then the manifest answers 404."
+            "This server has no release yet. It makes one at its start; whoever runs it can do so with "
+            "`./goodput manage offer_release`. Until then the manifest answers 404."
         )
     lines = [f"Release {manifest['version']} of {manifest['date']}.\n", "| File | Size | SHA-256 |\n|---|---|---|"]
     for file in manifest["files"]:

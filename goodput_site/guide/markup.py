@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 _INLINE = re.compile(r"`(?P<code>[^`]+)`|\*\*(?P<strong>[^*]+)\*\*|\[(?P<text>[^\]]+)\]\((?P<href>[^)\s]+)\)")
 _HEADING = re.compile(r"(?P<marks>#{1,3}) (?P<text>.+?)(?: \{#(?P<id>[a-z0-9-]+)\})?")
 _ITEM = re.compile(r"(?:- |(?P<number>\d+)\. )(?P<text>.*)")
-_FENCE = re.compile(r"```(?P<language>[a-z]*)(?: (?P<how>run|parse|none)(?:: (?P<why>.+))?)?")
+_FENCE = re.compile(r"```(?P<language>[a-z]*)(?: (?P<how>run|change|parse|none)(?:: (?P<why>.+))?)?")
 _SAFE_LINK = re.compile(r"(?:/|#|https?://|mailto:)[^\s\"'<>]*")
 
 
@@ -37,7 +37,7 @@ class Block:
     text: str = ""  # of a code block
     anchor: str = ""
     language: str = ""
-    how: str = ""  # run, parse or none
+    how: str = ""  # run, change, parse or none
     why: str = ""
     extra: dict[str, str] = field(default_factory=dict)
 

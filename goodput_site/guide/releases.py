@@ -12,17 +12,30 @@ from django.conf import settings
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 
 
+def own() -> Path:
+    """The folder of this installation, which the server fills at its start."""
+    return Path(settings.GOODPUT_VAR) / "releases"
+
+
+def built_in() -> Path:
+    """The folder that a container image was built with; in an installation without containers there is none."""
+    return Path(settings.BASE_DIR) / "image-release"
+
+
 def folder() -> Path:
     """Where releases lie: GOODPUT_VAR/releases, else the one that a container image was built with."""
-    own = Path(settings.GOODPUT_VAR) / "releases"
-    built_in = Path(settings.BASE_DIR) / "image-release"
-    return built_in if not (own / "manifest.json").exists() and built_in.is_dir() else own
+    return built_in() if not (own() / "manifest.json").exists() and built_in().is_dir() else own()
 
 
 def manifest() -> dict[str, Any] | None:
     """The newest release's manifest; None when there is none or it can't be read."""
+    return read(folder())
+
+
+def read(out: Path) -> dict[str, Any] | None:
+    """The manifest in a folder; None when there is none or it can't be read."""
     try:
-        found = json.loads((folder() / "manifest.json").read_text())
+        found = json.loads((out / "manifest.json").read_text())
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) and {"version", "date", "files"} <= set(found) else None

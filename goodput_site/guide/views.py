@@ -109,5 +109,5 @@ def _send(name: str) -> HttpResponse:
 
 
 def _no_release(sentence: str) -> HttpResponse:
-    hint = "Whoever runs this server makes them with: ./goodput manage release --out var/releases"
+    hint = "The server makes one at its start; by hand: ./goodput manage offer_release"
     return problem(404, "no_release", f"{sentence} {hint}")

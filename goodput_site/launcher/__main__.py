@@ -38,6 +38,10 @@ def main(arguments: Sequence[str]) -> int:
         case "manage":
             with services.of_installation(Var()) as env:
                 return services.run([sys.executable, "manage.py", *rest], env)
+        case "backup" | "restore":
+            return main(["manage", command, *rest])
+        case "release":  # needs no database
+            return services.run([sys.executable, "manage.py", "release", *rest], {"GOODPUT_VAR": str(Var().path)})
         case "agent":
             return services.run([sys.executable, "-m", "agent", *rest], agent_env(Var()))
         case "bench":

@@ -24,6 +24,7 @@ LONGEST_DELAY_SECONDS = 30.0
 STEADY_SECONDS = 30.0  # a part that was up this long starts over with the first delay
 PATIENCE_SECONDS = 10.0  # for a part to end by itself at a stop
 DATABASES = ("valkey", "pg")  # stopped last
+SETTLED = ("up", "done", "failed")  # nothing more comes of such a part by itself
 
 
 @dataclasses.dataclass
@@ -40,8 +41,9 @@ class Part:
     stop_signal: signal.Signals = signal.SIGTERM
     account: tuple[int, int] | None = None
     once: bool = False
+    optional: bool = False  # of a `once`: the others go on when it fails
 
-    state: str = "waiting"  # starting, up, down (dead, will start again), done (of a `once`), stopped
+    state: str = "waiting"  # starting, up, down (dead, will start again), done or failed (of a `once`), stopped
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0  # seconds of the Unix clock
     starts: int = 0
@@ -96,7 +98,7 @@ class Supervisor:
                 for part in self.parts.values():
                     self._step(part)
                 self._report()
-                if not self.status["ready"] and all(part.state in ("up", "done") for part in self.parts.values()):
+                if not self.status["ready"] and all(part.state in SETTLED for part in self.parts.values()):
                     self.status["ready"] = True
                     on_ready()
                     self._report()
@@ -175,6 +177,9 @@ class Supervisor:
         elif status == 0:
             part.state = "done"
             self.say(f"  {part.name:<8} done")
+        elif part.optional:
+            part.state, part.message = "failed", how
+            self.say(f"  {part.name:<8} {how}; the rest goes on (see {self.var.log(part.name)})")
         else:
             raise LauncherError(f"{part.name} {how}", f"All that it said stands in {self.var.log(part.name)}")
 

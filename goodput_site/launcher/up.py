@@ -134,6 +134,7 @@ def _parts(var: Var, expose: str, port: int, source: str) -> list[Part]:
     prepare = [python, "manage.py", "prepare", "--agent-token-file", token]
     parts = [
         Part("prepare", prepare, needs=("pg", "valkey"), once=True),
+        Part("release", [python, "manage.py", "offer_release"], once=True, optional=True),
         Part(
             "web",
             [*web, "goodput_site.wsgi:application"],

@@ -196,3 +196,13 @@ def test_the_house_has_its_papers() -> None:
     for name in ("CHANGELOG.md", "CONTRIBUTING.md", "THREAT_MODEL.md", "LICENSE"):
         assert (ROOT / name).exists(), name
     assert "Apache License" in (ROOT / "LICENSE").read_text()
+
+
+def test_the_packages_of_ci_are_described() -> None:
+    """Whoever wants to run `test --full` finds in the docs what .ci/run installs."""
+    listed = re.search(r"^packages=\((.*?)^\)", (ROOT / ".ci/run").read_text(), re.MULTILINE | re.DOTALL)
+    assert listed
+    names = re.sub(r"#.*", "", listed[1]).split()
+    assert "chromium" in names
+    words = set(re.split(r"[\s,()`;]+", text_of("launcher.md")))
+    assert [name for name in names if name not in words] == []

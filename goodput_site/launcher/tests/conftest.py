@@ -23,6 +23,8 @@ if os.environ.get("PREPARE_FAILS"):
     sys.exit("no room on the table")
 if sys.argv[1] == "prepare":
     open(sys.argv[3], "w").write("key")
+elif sys.argv[1] == "offer_release":
+    sys.exit(os.environ.get("RELEASE_FAILS"))
 elif sys.argv[1] == "create_user":
     print("link: " + sys.argv[sys.argv.index("--base-url") + 1] + "/link/secret")
 else:

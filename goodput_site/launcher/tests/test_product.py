@@ -32,6 +32,13 @@ def test_simulated_node_is_in_the_fleet_within_a_minute(product: Installation) -
     assert http_get(product.port, "/")[0] in (200, 302)
 
 
+def test_a_fresh_server_offers_a_release(product: Installation) -> None:
+    """So that the one line of the guide works from it with nothing else done."""
+    status, manifest = http_get(product.port, "/releases/manifest.json")
+    assert status == 200
+    assert all(http_get(product.port, file["url"])[0] == 200 for file in json.loads(manifest)["files"])
+
+
 class Sender(threading.Thread):
     """Posts batch after batch like an agent: the next one only when the last one has its receipt."""
 

@@ -131,6 +131,15 @@ def test_failed_preparation_is_one_sentence(installation: Installation) -> None:
     assert installation.processes() == []
 
 
+def test_a_release_that_cannot_be_made_stops_nobody(installation: Installation) -> None:
+    installation.up(RELEASE_FAILS="no compiler of releases")
+    assert installation.part("release")["state"] == "failed"
+    assert http_status(installation.port, "/") == 200
+    shown = installation.run("status")
+    assert shown.returncode == 1
+    assert "no compiler of releases" in shown.stdout
+
+
 def test_taken_port_is_one_sentence(installation: Installation) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]

@@ -1,15 +1,12 @@
 """The Helm chart: rendered with several sets of values and checked against Kubernetes' own schemas. No cluster here.
 
-Needs helm on the PATH or in HELM, and kubernetes-validate; without them it says so.
+Needs helm (`python .ci/helm.py`) and kubernetes-validate; without them it says so.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from typing import Any
 import pytest
 
 from goodput_site.guide import content
+from goodput_site.tests.guide.tools import tool
 
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "deploy/helm/goodput-monitor"
@@ -38,10 +36,7 @@ SETS = {
 
 def helm(*words: str) -> subprocess.CompletedProcess[str]:
     """Run helm."""
-    program = os.environ.get("HELM") or shutil.which("helm")
-    if not program:
-        pytest.skip("helm is not installed")
-    return subprocess.run([program, *words], capture_output=True, text=True)
+    return subprocess.run([tool("helm"), *words], capture_output=True, text=True)
 
 
 def rendered(values: tuple[str, ...], *more: str) -> subprocess.CompletedProcess[str]:
@@ -89,13 +84,11 @@ def test_helm_lints_it() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("name", SETS)
 def test_kubernetes_schemas_accept_it(name: str, tmp_path: Path) -> None:
-    if not (importlib.util.find_spec("kubernetes_validate") or shutil.which("kubernetes-validate")):
-        pytest.skip("kubernetes-validate is not installed")
     yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
     known = [each for each in objects(SETS[name]) if each["kind"] != "ServiceMonitor"]  # a kind that is not Kubernetes'
     file = tmp_path / "all.yaml"
     file.write_text(yaml.safe_dump_all(known))
-    command = [shutil.which("kubernetes-validate") or "kubernetes-validate", "-k", "1.35", "--strict", str(file)]
+    command = [tool("kubernetes-validate"), "-k", "1.35", "--strict", str(file)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -131,6 +124,19 @@ def test_only_kmsg_is_privileged_and_nobody_else_has_a_capability(name: str) -> 
             assert "privileged" not in context
             assert context["capabilities"] == {"drop": ["ALL"]}, container["name"]
             assert context["allowPrivilegeEscalation"] is False
+
+
+@pytest.mark.full
+def test_the_guides_own_lines_render() -> None:
+    """`helm install` needs a cluster; the same words with `template` do not."""
+    page = next(page for page in content.PAGES if page.name == "kubernetes")
+    lines = re.findall(r"(?m)^helm install (.+)$", content.text_of(page, "http://localhost:8080"))
+    assert len(lines) == 2
+    for line in lines:
+        words = [str(CHART) if word.startswith("deploy/") else word for word in line.split()]
+        done = helm("template", *words)
+        assert done.returncode == 0, done.stderr
+        assert "kind: DaemonSet" in done.stdout
 
 
 @pytest.mark.full

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from goodput_site.guide import content
+from goodput_site.guide import building, content
 from goodput_site.tests.guide.conftest import make_key
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -78,6 +78,35 @@ def test_agent_only_for_a_user(offered: Offered, tmp_path: Path, token: Path) ->
     assert (home / ".config/systemd/user/goodput-agent.service").exists()
 
 
+def test_the_command_knows_the_settings_of_the_machine(offered: Offered, tmp_path: Path, token: Path) -> None:
+    """`goodput-agent doctor`, as the guide writes it, asks the server that this node reports to."""
+    flags = ("--agent-only", "--user", "--token-file", str(token), "--cluster", "a b")
+    assert run(offered[0], tmp_path, *flags).returncode == 0
+    command = tmp_path / "home/.local/bin/goodput-agent"
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "GOODPUT_SOURCE": "sim"}
+    shown = subprocess.run([command, "once", "--dry-run"], env=env, capture_output=True, text=True)
+    assert '"cluster_id": "a b"' in shown.stdout, shown.stderr
+    shown = subprocess.run([command, "doctor"], env=env, capture_output=True, text=True)
+    assert f"{offered[0]}/v1/batches" in shown.stdout
+    shown = subprocess.run(
+        [command, "once", "--dry-run"], env={**env, "GOODPUT_CLUSTER": "mine"}, capture_output=True, text=True
+    )
+    assert '"cluster_id": "mine"' in shown.stdout  # a variable of the caller wins
+    assert run(offered[0], tmp_path, "--agent-only", "--user", "--uninstall").returncode == 0
+    assert not command.exists()
+
+
+def test_a_command_of_somebody_else_stays(offered: Offered, tmp_path: Path) -> None:
+    theirs = tmp_path / "home/.local/bin/goodput-agent"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("#!/bin/sh\n")
+    done = run(offered[0], tmp_path, "--agent-only", "--user")
+    assert done.returncode == 0, done.stderr
+    assert "is not ours and stays" in done.stdout
+    assert run(offered[0], tmp_path, "--agent-only", "--user", "--uninstall").returncode == 0
+    assert theirs.read_text() == "#!/bin/sh\n"
+
+
 @pytest.mark.parametrize(
     ("given", "used"),
     [
@@ -91,6 +120,29 @@ def test_agent_only_for_a_user(offered: Offered, tmp_path: Path, token: Path) ->
 def test_the_endpoint_may_be_a_host_or_an_address(given: str, used: str, offered: Offered, tmp_path: Path) -> None:
     assert run(offered[0], tmp_path, "--agent-only", "--endpoint", given).returncode == 0
     assert f"GOODPUT_ENDPOINT={used}\n" in (tmp_path / "root/etc/goodput/agent.env").read_text()
+
+
+@pytest.mark.parametrize(
+    ("is_signed", "runs", "is_taken"),
+    [(True, True, True), (True, False, False), (False, True, False)],
+    ids=["signed", "too old a machine", "not signed"],
+)
+def test_a_signed_executable_that_runs_here_is_preferred(
+    is_signed: bool,
+    runs: bool,
+    is_taken: bool,
+    offered: Offered,
+    tmp_path: Path,
+    signing_key: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = f"#!/bin/sh\n{'echo goodput-agent' if runs else 'exit 127'}\n".encode()
+    single = building.agent_files(with_binary=False)
+    monkeypatch.setattr(building, "agent_files", lambda _: {**single, "goodput-agent": (program, True)})
+    call_command("release", out=offered[1], date="2026-11-30", sign_key=signing_key if is_signed else None)
+    assert run(offered[0], tmp_path, "--agent-only").returncode == 0
+    installed = (tmp_path / "root/opt/goodput/goodput-agent").read_bytes()
+    assert installed == (program if is_taken else single["goodput-agent.pyz"][0])
 
 
 def test_without_a_key_the_unit_asks_for_none(offered: Offered, tmp_path: Path) -> None:

