@@ -1,123 +1,35 @@
-"""Decoded objects for the fold's tests: the attributes of the wire, absent ones None or ()."""
+"""Decoded objects for the fold's tests; see fleet.domain.scenario.made."""
 
-from __future__ import annotations
+from fleet.domain.scenario.made import (
+    OK,
+    Batch,
+    Clock,
+    Event,
+    Fabric,
+    Gpu,
+    Interval,
+    Port,
+    RowRemap,
+    Sync,
+    Xid,
+    gpu,
+    port,
+    received,
+)
 
-import hashlib
-from dataclasses import dataclass, field, replace
-from typing import Any
-
-from fleet.domain.placement import ReceivedBatch
-
-
-@dataclass
-class Gpu:
-    uuid: str
-    pci_bus_id: str
-    name: str = "H100"
-    sm_clock: int | None = 1980
-    sm_clock_max: int | None = 1980
-    throttle_reasons: int | None = 0
-    throttle_time: dict[str, int] | None = None
-    gpu_utilization: int | None = 0
-    power: int | None = 100_000
-    power_limit: int | None = 700_000
-    recovery_action: int | None = None
-    row_remap: Any = None
-    nvlink_inactive: int | None = None
-    ecc_uncorrected: int | None = 0
-    pcie_width: int | None = 16
-
-
-@dataclass
-class Port:
-    device: str
-    port: int = 1
-    state: str = "ACTIVE"
-    counters: dict[str, int] | None = None
-    guid_hash: str | None = None
-    phys_state: str | None = None
-    near: tuple[str, ...] = ()
-    is_vf: bool | None = None
-
-
-@dataclass
-class Event:
-    kind: str = "xid"
-    code: int | None = None
-    pci_bus_id: str | None = None
-    at: int | None = None
-    mono: int | None = None
-    boot_id: str | None = None
-    backlog: bool | None = None
-    severity: str | None = None
-    action: int | None = None
-    instance: int | None = None
-    slices: int | None = None
-    count: int | None = None
-
-
-@dataclass
-class Xid:
-    code: int
-    pci_bus_id: str | None = None
-
-
-@dataclass
-class Clock:
-    status: str | None = "synchronised"
-    error_ms: int | None = 5
-
-
-@dataclass
-class Sync:
-    received_at: int
-    boottime: int
-
-
-@dataclass
-class RowRemap:
-    pending: bool = False
-    failed: bool = False
-
-
-OK = {"nvml": "ok", "ib": "ok", "kmsg": "ok", "pci": "ok"}
-
-
-@dataclass
-class Interval:
-    ts: int
-    gpus: tuple[Gpu, ...] = ()
-    ib_ports: tuple[Port, ...] = ()
-    xids: tuple[Xid, ...] = ()
-    events: tuple[Event, ...] = ()
-    mono: int | None = None
-    boottime: int | None = None
-    clock: Clock | None = field(default_factory=Clock)
-    sources: dict[str, str] | None = field(default_factory=lambda: dict(OK))
-    pci: dict[str, str] | None = None
-
-
-@dataclass
-class Batch:
-    intervals: tuple[Interval, ...]
-    agent_id: str | None = "a1"
-    seq: int | None = None
-    boot_id: str | None = "b1"
-    boot_at: int | None = None
-    last_shutdown: str | None = None
-    last_alive: int | None = None
-    sync: Sync | None = None
-
-
-def received(batch: Batch, at_ms: int | None = None) -> ReceivedBatch:
-    """The batch as the inbox holds it, received at `at_ms`; its hash is a function of its content."""
-    at = batch.intervals[-1].ts + 5_000 if at_ms is None else at_ms
-    return ReceivedBatch(hashlib.sha256(repr(batch).encode()).digest(), at, batch)
-
-
-def gpu(index: int, **more: Any) -> Gpu:
-    return replace(Gpu(f"U{index}", f"0000:{0x10 * (index + 1):02x}:00.0"), **more)
-
-
-def port(index: int, **more: Any) -> Port:
-    return replace(Port(f"mlx5_{index}", guid_hash=f"G{index}"), **more)
+__all__ = [
+    "OK",
+    "Batch",
+    "Clock",
+    "Event",
+    "Fabric",
+    "Gpu",
+    "Interval",
+    "Port",
+    "RowRemap",
+    "Sync",
+    "Xid",
+    "gpu",
+    "port",
+    "received",
+]

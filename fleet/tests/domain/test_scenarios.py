@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from fleet.tests.domain import scenarios
+from fleet.domain.rules import Rules
+from fleet.domain.scenario import outcome
 
 DATA = Path(__file__).parent / "data"
 SCENARIOS = json.loads((DATA / "fold-scenarios.json").read_text())
@@ -31,31 +32,9 @@ DECIDED: dict[tuple[str, str], list[list[Any]]] = {
 }
 
 
-def differences(scenario: dict[str, Any]) -> list[str]:
-    node = scenarios.run(scenario)
-    until = scenario.get("until")
-    until_slot = scenarios.ZERO + until[0] if until else None
-    found = []
-    for name, rows in scenario["expected"].items():
-        rows = DECIDED.get((scenario["id"], name), rows)
-        for first, last, state, nominal, lower, upper, certain, possible in rows:
-            wanted = (state, nominal, lower, upper, tuple(sorted(certain)), tuple(sorted(possible)))
-            got = node.verdicts(scenarios.subject(name), scenarios.ZERO + first, scenarios.ZERO + last + 1, until_slot)
-            for slot, verdict in enumerate(got, first):
-                if verdict is None or tuple(verdict) != wanted:
-                    found.append(f"{name} {slot}: {verdict and tuple(verdict)} instead of {wanted}")
-    if scenario.get("incidents") is not None:
-        opened = sorted((e.subject, e.code) for e in node.events if e.kind == "opened")
-        wanted_incidents = sorted((scenarios.subject(s), c) for s, c in scenario["incidents"])
-        if opened != wanted_incidents:
-            found.append(f"incidents {opened} instead of {wanted_incidents}")
-    for name in scenario.get("absent_subjects", []):
-        for raw in node.rows.values():
-            from fleet.domain.strips import HourRow
-
-            if scenarios.subject(name) in HourRow.from_bytes(raw).subjects():
-                found.append(f"{name} must not exist")
-    return found
+def differences(scenario: dict[str, Any], rules: Rules | None = None) -> list[str]:
+    expected = {name: DECIDED.get((scenario["id"], name), rows) for name, rows in scenario["expected"].items()}
+    return outcome.run(scenario, rules).differences(expected)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS + MORE, ids=[f"{s['id']}-{s['title']}" for s in SCENARIOS + MORE])
