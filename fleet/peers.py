@@ -38,6 +38,12 @@ select at from hop where at is not null
 """
 
 
+_EVER = """
+select exists (select 1 from fleet_inbox where cluster = %(cluster)b and received_at <= %(high)b
+    and not (hw_id = any(%(hw)b) or (hw_id is null and node = any(%(names)b))))
+"""
+
+
 def peer_spans(node_id: int, from_ms: int, to_ms: int, seen_ms: int | None = None) -> tuple[Span, ...] | None:
     """Spans within `[from_ms, to_ms]` in which peers were accepted throughout; None when the node has no peer.
 
@@ -45,8 +51,7 @@ def peer_spans(node_id: int, from_ms: int, to_ms: int, seen_ms: int | None = Non
     nothing that came after it counts.
     """
     node = Node.objects.select_related("cluster").get(pk=node_id)
-    others = Node.objects.filter(cluster=node.cluster, merged_into=None, first_seen_at__lte=_at(to_ms + HOP_MS))
-    if not others.exclude(pk=node_id).exists():
+    if not Node.objects.filter(cluster=node.cluster, merged_into=None).exclude(pk=node_id).exists():
         return None
     end_ms = min(to_ms, from_ms + LONGEST_MS)
     high_ms = end_ms + HOP_MS if seen_ms is None else min(end_ms + HOP_MS, seen_ms)
@@ -62,6 +67,8 @@ def peer_spans(node_id: int, from_ms: int, to_ms: int, seen_ms: int | None = Non
         "hop": HOP,
     }
     receipts = [int(at.timestamp() * 1000) for (at,) in execute(_HOPS, values)]
+    if not receipts and not execute(_EVER, values)[0][0]:
+        return None  # it was alone then, whoever came later
     if seen_ms is not None and receipts and end_ms <= seen_ms:
         receipts.append(seen_ms)
     return _joined(receipts, from_ms, end_ms)

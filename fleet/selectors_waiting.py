@@ -27,6 +27,15 @@ def orgs_with_work(orgs: Iterable[Org]) -> list[int]:
     return [row[0] for row in rows]
 
 
+def orgs_with_probes(orgs: Iterable[Org]) -> list[int]:
+    """Ids of the orgs in which a probe is in force or a failure is not yet settled."""
+    rows = _ask(
+        orgs,
+        "(select {id}::bigint where exists (select 1 from {probes} where withdrawn_at is null and until_at is null))",
+    )
+    return [row[0] for row in rows]
+
+
 def oldest_waiting(orgs: Iterable[Org]) -> float | None:
     """Age in seconds of the oldest batch that no worker has folded, over all orgs; None when none waits."""
     rows = _ask(
@@ -47,6 +56,7 @@ def _ask(orgs: Iterable[Org], branch: str) -> list[tuple[Any, ...]]:
                 max=sql.Literal(MAX_ATTEMPTS),
                 inbox=sql.Identifier(org.schema_name, "fleet_inbox"),
                 live=sql.Identifier(org.schema_name, "fleet_nodelive"),
+                probes=sql.Identifier(org.schema_name, "fleet_probetarget"),
             )
             for org in chunk
         ]

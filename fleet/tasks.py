@@ -10,11 +10,12 @@ from django.db import DatabaseError
 from django.utils import timezone
 from django_tenants.utils import schema_context
 
+from fleet import probe as probing
 from fleet import silence
 from fleet.folding import fold_waiting
 from fleet.partitions import ensure_partitions
 from fleet.refolding import refold_dirty
-from fleet.selectors_waiting import orgs_with_work
+from fleet.selectors_waiting import orgs_with_probes, orgs_with_work
 from orgs.models import Org
 from orgs.tasks import org_task
 
@@ -54,6 +55,24 @@ def close_silence() -> int:
 def close_silence_of_org(org: Org) -> int:
     """Write the hours of an org's silent nodes."""
     return silence.close_silence(timezone.now())
+
+
+@shared_task(name="fleet.tasks.probe")  # type: ignore[untyped-decorator]
+def probe() -> int:
+    """Send every org that has a probe to a worker; the number of orgs. Nothing while the probe is off."""
+    if not probing.networks():
+        return 0
+    with schema_context("public"):
+        ids = orgs_with_probes(Org.objects.filter(status=Org.Status.ACTIVE))
+    for org_id in ids:
+        probe_org.apply_async(args=[org_id], expires=probing.ROUND_SECONDS)
+    return len(ids)
+
+
+@org_task(name="fleet.tasks.probe_org")
+def probe_org(org: Org) -> int:
+    """One round of an org's probes."""
+    return probing.probe_round(timezone.now())
 
 
 @shared_task(name="fleet.tasks.make_partitions")  # type: ignore[untyped-decorator]

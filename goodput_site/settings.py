@@ -20,6 +20,8 @@ GOODPUT_VAR = Path(env.str("GOODPUT_VAR", str(BASE_DIR / "var")))
 GOODPUT_PROXIES = env.int("GOODPUT_PROXIES", 1 if GOODPUT_EXPOSE is Exposure.PUBLIC else 0)  # trusted, in front of us
 GOODPUT_DEFAULT_ORG = env.str("GOODPUT_DEFAULT_ORG", "local")
 GOODPUT_FOLD_CHUNK = env.int("GOODPUT_FOLD_CHUNK", 300)  # batches per transaction of the worker
+GOODPUT_PROBE_NETWORKS = env.list("GOODPUT_PROBE_NETWORKS", default=[])  # that may be probed; none: the probe is off
+GOODPUT_PROBE_CONTROL = env.str("GOODPUT_PROBE_CONTROL", "")  # host:port that answers whenever the probe is healthy
 GOODPUT_KEY_CACHE_SECONDS = min(30, env.int("GOODPUT_KEY_CACHE_SECONDS", 15))
 
 DATABASE_URL = env.str("DATABASE_URL", "postgresql://goodput:devpassword@127.0.0.1:5432/goodput")
@@ -204,6 +206,7 @@ CELERY_TIMEZONE = "UTC"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE = {
     "fold-what-waits": {"task": "fleet.tasks.sweep", "schedule": 1.0, "options": {"expires": 5}},
+    "probe": {"task": "fleet.tasks.probe", "schedule": 15.0, "options": {"expires": 10}},
     "close-silence": {"task": "fleet.tasks.close_silence", "schedule": 60.0, "options": {"expires": 60}},
     "clear-sessions": {"task": "fleet.tasks.clear_sessions", "schedule": 86400.0, "options": {"expires": 3600}},
     "send-mails": {"task": "orgs.tasks.send_mails", "schedule": 60.0, "options": {"expires": 60}},

@@ -304,10 +304,9 @@ def refold(
     book.close()
     if out.converged and work.state is not None:
         _keep_tail(book, work.state.open_slot, out.end_hour, load_row)
-    elif not out.converged:
-        for hour in range(first_hour, last_hour + 1):
-            if hour not in book.rows and load_row(hour) is not None:
-                book.row(hour)
+    for hour in range(first_hour, out.end_hour):
+        if hour not in book.rows and load_row(hour) is not None:
+            book.row(hour)  # nothing is said of it any more
     for hour, row in book.rows.items():
         old = load_row(hour)
         if old is None or old.to_bytes() != row.to_bytes():
