@@ -1,4 +1,5 @@
-"""Silent nodes with an open condition: their hours are written as far as can be said, and stay provisional.
+"""Silent nodes with an open condition, or at which the probe fails: their hours are written as far as can be said.
+They stay provisional.
 
 An hour without a row is unknown, so a silent node without a condition needs no row. When something comes from the node
 again, the fold writes these hours anew.
@@ -10,6 +11,7 @@ import logging
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import Q
 
 from fleet.bodies import decompress, load_row
 from fleet.dated import dated_for, hour_at
@@ -17,12 +19,13 @@ from fleet.domain.node_hours import rows_needed, silence_rows
 from fleet.domain.state import NodeState
 from fleet.folding import write_hours
 from fleet.incidents import sync_incidents
-from fleet.models import NodeHour, NodeLive
+from fleet.models import NodeHour, NodeLive, ProbeRun
 
 log = logging.getLogger(__name__)
 SILENT_AFTER = timedelta(seconds=90)
 FORGOTTEN_AFTER = timedelta(days=40)  # a claim is made long before
 NODES_AT_ONCE = 200
+PROBED_WITHIN = timedelta(minutes=10)
 
 
 def close_silence(now: datetime) -> int:
@@ -31,8 +34,7 @@ def close_silence(now: datetime) -> int:
         last_sample_at__lt=now - SILENT_AFTER,
         last_sample_at__gt=now - FORGOTTEN_AFTER,
         dirty_hour=None,
-        summary__contains={"has_conditions": True},
-    )
+    ).filter(Q(summary__contains={"has_conditions": True}) | Q(pk__in=_unreachable(now)))
     done = 0
     for node_id in waiting.order_by("pk").values_list("pk", flat=True)[:NODES_AT_ONCE]:
         try:
@@ -40,6 +42,12 @@ def close_silence(now: datetime) -> int:
         except Exception:  # one bad node must not stop the others; it is tried again in a minute
             log.exception("the silence of node %s can't be written", node_id)
     return done
+
+
+def _unreachable(now: datetime) -> list[int]:
+    """The nodes at which a probe failed lately: their silence has a witness."""
+    runs = ProbeRun.objects.filter(outcome=ProbeRun.Outcome.FAILED, last_at__gt=now - PROBED_WITHIN, rounds__gt=1)
+    return list(runs.values_list("node_id", flat=True).distinct())
 
 
 @transaction.atomic
