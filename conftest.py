@@ -7,12 +7,15 @@ worker) uses `transaction=True`; the orgs' rows are put back for it, their schem
 from __future__ import annotations
 
 import os
+import secrets
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 ORGS = ("local", "alpha", "beta")
+SECRET_OF_PAT = "JBSWY3DPEHPK3PXP"  # of an authenticator app
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +48,7 @@ def _clean_process(request: pytest.FixtureRequest) -> Iterator[None]:
     if "django_db" not in request.keywords and not {"db", "transactional_db"} & set(request.fixturenames):
         yield
         return
+    from django.core.cache import caches
     from django.db import connection
 
     from fleet import dated, ingest
@@ -58,6 +62,7 @@ def _clean_process(request: pytest.FixtureRequest) -> Iterator[None]:
     flushes = bool(marker and marker.kwargs.get("transaction")) or "transactional_db" in request.fixturenames
     request.getfixturevalue("transactional_db" if flushes else "db")
     keys.cache.clear()
+    caches["default"].key_prefix = secrets.token_hex(4)  # limits that an earlier test counted up are not this one's
     connection.set_schema_to_public()  # type: ignore[attr-defined]
     if flushes or Org.objects.filter(slug__in=ORGS).count() < len(rows):  # this test truncates, or one before it did
         Org.objects.bulk_create([Org(**row) for row in rows], ignore_conflicts=True)
@@ -135,21 +140,30 @@ def bo(beta: Any) -> Any:
 
 @pytest.fixture
 def pat(_clean_process: None) -> Any:
-    """Provider staff."""
+    """Provider staff, with the second factor that a server in lan and public mode wants of them."""
+    from allauth.mfa.totp.internal.auth import TOTP
+
     from orgs.services import create_user
 
-    return create_user("pat@provider.example", actor="test", is_provider=True)
+    person = create_user("pat@provider.example", actor="test", is_provider=True)
+    TOTP.activate(person, SECRET_OF_PAT)
+    return person
 
 
 @pytest.fixture
 def client_of() -> Callable[[Any], Any]:
-    """A function: a test client signed in as this person (None: nobody)."""
+    """A function: a test client signed in as this person just now (None: nobody)."""
+    from allauth.account.internal.flows import login as flow
     from django.test import Client
 
     def signed_in(user: Any) -> Client:
         client = Client(HTTP_HOST="localhost")
         if user is not None:
             client.force_login(user)
+            session = client.session
+            session[flow.AUTHENTICATION_METHODS_SESSION_KEY] = [{"method": "password", "at": time.time()}]
+            session[flow._AUTHENTICATION_METHODS_USER_SESSION_KEY] = str(user.pk)
+            session.save()
         return client
 
     return signed_in

@@ -9,5 +9,5 @@ class SiteConfig(AppConfig):
     name = "goodput_site"
 
     def ready(self) -> None:
-        """Tell drf-spectacular of our keys."""
-        from goodput_site import openapi  # noqa: F401
+        """Tell drf-spectacular of our keys, and tasks that a page sends of our broker."""
+        from goodput_site import celery, openapi  # noqa: F401

@@ -58,6 +58,12 @@ SHARED_APPS = [
     "drf_spectacular_sidecar",
     "django_htmx",
     "csp",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.usersessions",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
 ]
 TENANT_APPS = ["fleet", "fleet.alerts", "claims"]
 INSTALLED_APPS = [*SHARED_APPS, *TENANT_APPS]
@@ -90,6 +96,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "orgs.middleware.OrgMiddleware",
 ]
 ROOT_URLCONF = "goodput_site.urls"
@@ -130,6 +137,59 @@ LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "home"
 PASSWORD_RESET_TIMEOUT = 3 * 24 * 3600  # a one-time link lives three days
+AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
+
+# The way in is django-allauth's; orgs/accounts.py holds where we differ. Nobody signs up: people are invited.
+ACCOUNT_ADAPTER = "orgs.accounts.AccountAdapter"
+ACCOUNT_FORMS = {"login": "orgs.forms.LoginForm"}
+ACCOUNT_LOGIN_METHODS = {"email"}
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
+ACCOUNT_USER_MODEL_USERNAME_FIELD = None
+ACCOUNT_EMAIL_VERIFICATION = "none"  # an address is proved by the link that was sent to it
+ACCOUNT_EMAIL_NOTIFICATIONS = True
+ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
+ACCOUNT_SESSION_REMEMBER = True  # the cookie survives the relaunch of a home-screen app
+ACCOUNT_LOGIN_ON_PASSWORD_RESET = True
+ACCOUNT_REAUTHENTICATION_REQUIRED = True
+ACCOUNT_REAUTHENTICATION_METHODS = ("password", "mfa")
+ACCOUNT_REAUTHENTICATION_TIMEOUT = 1800
+ACCOUNT_DEFAULT_HTTP_PROTOCOL = "https" if GOODPUT_EXPOSE is Exposure.PUBLIC else "http"
+MFA_ADAPTER = "orgs.accounts.MfaAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_ALLOW_UNVERIFIED_EMAIL = True
+MFA_TOTP_ISSUER = "Goodput"
+MFA_TOTP_TOLERANCE = 1  # a phone's clock may be half a minute off
+MFA_RECOVERY_CODES_SHOW_ONCE = True
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = GOODPUT_EXPOSE is not Exposure.PUBLIC  # http://localhost; browsers refuse others
+
+# Single sign-on by OpenID Connect, where these are set (docs/security.md).
+GOODPUT_OIDC_NAME = env.str("GOODPUT_OIDC_NAME", "single sign-on")
+GOODPUT_OIDC_URL = env.str("GOODPUT_OIDC_URL", "").rstrip("/")
+SOCIALACCOUNT_ADAPTER = "orgs.accounts.SingleSignOnAdapter"
+SOCIALACCOUNT_QUERY_EMAIL = True
+SOCIALACCOUNT_EMAIL_AUTHENTICATION = True  # an address that the identity provider vouches for is the person
+SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True
+SOCIALACCOUNT_STORE_TOKENS = False
+SOCIALACCOUNT_PROVIDERS = {
+    "openid_connect": {
+        "OAUTH_PKCE_ENABLED": True,
+        "APPS": [
+            {
+                "provider_id": "sso",
+                "name": GOODPUT_OIDC_NAME,
+                "client_id": env.str("GOODPUT_OIDC_CLIENT_ID", ""),
+                "secret": env.str("GOODPUT_OIDC_CLIENT_SECRET", ""),
+                "settings": {
+                    "server_url": GOODPUT_OIDC_URL,
+                    "verified_email": env.list("GOODPUT_OIDC_TRUSTED_DOMAINS", default=[]),
+                },
+            }
+        ]
+        if GOODPUT_OIDC_URL
+        else [],
+    }
+}
 vars().update(environ.Env.email_url_config(env.str("GOODPUT_EMAIL_URL", "consolemail://")))
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env.str("GOODPUT_FROM_EMAIL", "goodput@localhost")
@@ -218,7 +278,7 @@ CELERY_BEAT_SCHEDULE = {
 
 CACHES = {
     "default": {
-        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "BACKEND": "goodput_site.cache.PatientRedisCache",  # without Redis each process counts for itself
         "LOCATION": REDIS_URL,
         "OPTIONS": {"socket_connect_timeout": 0.5, "socket_timeout": 0.5},  # no page waits for a lost cache
         "KEY_FUNCTION": "django_tenants.cache.make_key",

@@ -9,17 +9,21 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.auth.views import redirect_to_login
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from orgs import second_factor
+from orgs.middleware import ask_for_second_factor
 from orgs.models import ApiKey, AuditEntry, Membership, Org, OrgTombstone, User
 
 
-def login(request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+def login(request: HttpRequest, extra_context: Any = None) -> HttpResponseBase:
     """`/admin/login/`: to the login page; staff go on to the index, anybody else who is signed in gets 404."""
     if not request.user.is_authenticated:
         return redirect_to_login(request.GET.get("next") or reverse("admin:index"))
+    if request.user.is_staff and second_factor.is_missing(request.user):
+        return ask_for_second_factor(request)
     if not admin.site.has_permission(request):
         raise Http404
     return redirect("admin:index")
@@ -30,6 +34,13 @@ def password_change(request: HttpRequest, extra_context: Any = None) -> HttpResp
     return redirect("password_change")
 
 
+def has_permission(request: HttpRequest) -> bool:
+    """Provider staff, with a second factor where one is wanted."""
+    user = request.user
+    return bool(user.is_active and user.is_staff) and not second_factor.is_missing(user)
+
+
+admin.site.has_permission = has_permission  # type: ignore[method-assign]
 admin.site.login = login  # type: ignore[method-assign]
 admin.site.password_change = password_change  # type: ignore[method-assign,assignment]
 

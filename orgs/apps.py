@@ -10,5 +10,5 @@ class OrgsConfig(AppConfig):
     verbose_name = "Organisations"
 
     def ready(self) -> None:
-        """Register the start-up checks."""
-        from orgs import checks  # noqa: F401
+        """Register the start-up checks, and what writes the audit trail of the library's rows."""
+        from orgs import checks, trail  # noqa: F401

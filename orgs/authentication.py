@@ -9,8 +9,8 @@ from django.db import DatabaseError, connection
 from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
-from orgs import keys, viewing
-from orgs.access import get_access, is_open_to_all, list_orgs
+from orgs import keys, second_factor, viewing
+from orgs.access import PROVIDER, get_access, is_open_to_all, list_orgs
 from orgs.addresses import client_address
 from orgs.errors import KeyRefused
 from orgs.keys import KeyInfo
@@ -105,7 +105,10 @@ class KeyOrSessionAuthentication(KeyAuthentication):
         if org is None:
             detail = "Say which org: ?org=" + ", ".join(orgs) if not wanted else "No such org, or it is not yours."
             raise Refused(KeyRefused(detail, "no_such_org", 404 if wanted else 400))
-        access = viewing.seen_through(request._request, get_access(user, org.slug))
+        access = get_access(user, org.slug)
+        if access.role == PROVIDER and second_factor.is_missing(user):
+            raise Refused(KeyRefused(second_factor.MISSING, "second_factor", 403))
+        access = viewing.seen_through(request._request, access)
         if len(access.clusters) > 1:  # a key's cluster is one: rather nothing than too much
             detail = "You may see some clusters of this org only. Ask an admin for a key of the cluster that you need."
             raise Refused(KeyRefused(detail, "restricted", 403))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 
-LINK = re.compile(r"(/login/link/[^/\s]+/|/invitation/)[^/\s]+")
+LINK = re.compile(r"(/login/link/[^/\s]+/|/invitation/|/password/new/[^/\s]+/)[^/\s]+")
+WAYS_IN = ("/login/link/", "/invitation/", "/password/new/")
 
 
 class HideLinks(logging.Filter):
@@ -14,6 +15,6 @@ class HideLinks(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Always True; the record's message is changed in place."""
         message = record.getMessage()
-        if "/login/link/" in message or "/invitation/" in message:
+        if any(way in message for way in WAYS_IN):
             record.msg, record.args = LINK.sub(r"\1…", message), ()
         return True

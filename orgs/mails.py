@@ -1,17 +1,20 @@
-"""Mail of this app: invitations. What can't be sent now is tried again, and what went wrong stands beside it."""
+"""Mail of this app: invitations, links to a new password. What can't go now is tried again; errors stand beside it."""
 
 from __future__ import annotations
 
 import logging
 
+from allauth.account.forms import EmailAwarePasswordResetTokenGenerator
+from allauth.account.utils import user_pk_to_url_str
 from django.core.mail import EmailMessage
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils import timezone
 from django_tenants.utils import schema_context
 
 from orgs.invitations import link_of, mail_is_configured
 from orgs.models import Invitation, Org, User
-from orgs.services import SYSTEM, issue_link
+from orgs.services import SYSTEM, record
 
 log = logging.getLogger(__name__)
 MOST_ATTEMPTS = 5
@@ -34,13 +37,17 @@ def send_invitation(invitation: Invitation) -> bool:
     return True
 
 
-def send_link(email: str, base_url: str) -> bool:
-    """Mail a one-time link to the person with this address. False, and nothing happens, where there is none."""
+def send_reset(email: str, base_url: str) -> bool:
+    """Mail a link to a new password to whose address this is. False, and nothing happens, where there is nobody."""
     user = User.objects.filter(email__iexact=email.strip(), is_active=True).first()
     if user is None or not mail_is_configured():
         return False
-    context = {"link": issue_link(user, base_url, actor=SYSTEM)}
-    EmailMessage("Your link to Goodput", render_to_string("orgs/mail/link.txt", context), to=[user.email]).send()
+    with schema_context("public"):
+        record("user.reset_link", actor=SYSTEM, target=user.email)
+    key = EmailAwarePasswordResetTokenGenerator().make_token(user)
+    path = reverse("account_reset_password_from_key", kwargs={"uidb36": user_pk_to_url_str(user), "key": key})
+    text = render_to_string("orgs/mail/reset.txt", {"link": base_url.rstrip("/") + path})
+    EmailMessage("A new password for Goodput", text, to=[user.email]).send()
     return True
 
 

@@ -46,6 +46,13 @@ ACTIONS = {
     "user.login": "signed in",
     "user.login_by_link": "signed in by a link",
     "user.made_provider": "made provider staff:",
+    "user.reset_link": "mailed a link to a new password to",
+    "user.second_factor_added": "added a second factor to",
+    "user.second_factor_removed": "removed a second factor of",
+    "user.second_factor_reset": "took the second factors from",
+    "user.second_factor_wrong": "tried a wrong code of",
+    "user.sso_connected": "connected single sign-on to",
+    "user.sso_disconnected": "disconnected single sign-on from",
     "user.password": "set the password of",
 }
 AUDIT_HEAD = ("at", "org", "actor", "action", "target", "before", "after", "address")

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from celery import shared_task
+from django.core.mail import EmailMessage
 from django_tenants.utils import schema_context, tenant_context
 
-from orgs.mails import send_link, send_waiting
+from orgs.mails import send_reset, send_waiting
 from orgs.models import Org
 
 P = ParamSpec("P")
@@ -52,8 +53,14 @@ def send_mails() -> int:
     return send_waiting()
 
 
-@shared_task(name="orgs.tasks.mail_link", autoretry_for=(OSError,), max_retries=3, retry_backoff=10)  # type: ignore[untyped-decorator]
-def mail_link(email: str, base_url: str) -> None:
-    """Mail a one-time link, if the address belongs to somebody; the link is made here and never queued."""
+@shared_task(name="orgs.tasks.mail_reset", autoretry_for=(OSError,), max_retries=3, retry_backoff=10)  # type: ignore[untyped-decorator]
+def mail_reset(email: str, base_url: str) -> None:
+    """Mail a link to a new password, if the address belongs to somebody; the link is made here and never queued."""
     with schema_context("public"):
-        send_link(email, base_url)
+        send_reset(email, base_url)
+
+
+@shared_task(name="orgs.tasks.mail_notice", autoretry_for=(OSError,), max_retries=5, retry_backoff=30)  # type: ignore[untyped-decorator]
+def mail_notice(email: str, subject: str, text: str) -> None:
+    """Mail a notice about an account; it holds no secret and no link that lets in."""
+    EmailMessage(subject, text, to=[email]).send()

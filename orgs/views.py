@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+from allauth.account.internal.flows.login import perform_login, record_authentication
+from allauth.account.models import Login
+from allauth.account.views import LoginView as AllauthLogin
+from allauth.account.views import PasswordChangeView, PasswordResetView, PasswordSetView
+from allauth.socialaccount.providers.openid_connect import views as oidc
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth import login, update_session_auth_hash
-from django.contrib.auth import views as auth
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
-from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
+from django.views.generic.edit import FormView
 from kombu.exceptions import OperationalError
+from requests.exceptions import RequestException
 
 from orgs import attempts, invitations, links
 from orgs.access import list_orgs
 from orgs.addresses import client_address
 from orgs.errors import InvitationOver, NotAllowed, TooManyAttempts
-from orgs.forms import ForgotForm, LoginForm, PasswordForm
+from orgs.forms import LoginForm
 from orgs.forms_settings import AcceptForm
 from orgs.models import User
-from orgs.services import record, set_password, use_link
-from orgs.tasks import mail_link
+from orgs.services import use_link
+from orgs.tasks import mail_reset
 
-CAME_BY_LINK = "came_by_link"  # in the session: this person may set a password without the old one
+log = logging.getLogger(__name__)
+CAME_BY_LINK = "came_by_link"  # in the session: who may set a password without the old one
 
 
 def home(request: HttpRequest) -> HttpResponse:
@@ -45,55 +52,48 @@ def home(request: HttpRequest) -> HttpResponse:
     return render(request, "orgs/choose.html", {"orgs": orgs})
 
 
-class LoginView(auth.LoginView):
+class LoginView(AllauthLogin):
     """The login page; 429 with Retry-After when too many passwords were tried."""
 
-    template_name = "orgs/login.html"
-    form_class = LoginForm
-
     def get_context_data(self, **more: Any) -> dict[str, Any]:
-        """Whether a link can be mailed."""
+        """Whether a password can be reset by mail."""
         return super().get_context_data(has_mail=invitations.mail_is_configured(), **more)
 
-    def form_valid(self, form: LoginForm) -> HttpResponse:  # type: ignore[override]
-        """Enter, with an audit entry in the same transaction."""
-        user: Any = form.get_user()
-        with transaction.atomic():
-            record("user.login", actor=user.email, target=user.email, address=client_address(self.request.META))
-            return super().form_valid(form)
-
-    def form_invalid(self, form: LoginForm) -> HttpResponse:  # type: ignore[override]
+    def form_invalid(self, form: LoginForm) -> HttpResponse:
         """The page again, with what was wrong."""
-        response = super().form_invalid(form)
-        if form.wait_seconds:
-            response.status_code = 429
-            response["Retry-After"] = str(form.wait_seconds)
+        response: HttpResponse = super().form_invalid(form)
+        for error in form.non_field_errors().as_data():
+            if error.code == TooManyAttempts.code:
+                response.status_code = 429
+                response["Retry-After"] = str((error.params or {})["seconds"])
         return response
 
 
-@never_cache
-def forgot(request: HttpRequest) -> HttpResponse:
-    """Ask for a one-time link by mail. One answer, as quick, whether or not the address is known."""
-    if not invitations.mail_is_configured():
-        raise Http404("This server sends no mail.")
-    form = ForgotForm(request.POST if request.method == "POST" else None)
-    if request.method == "POST" and form.is_valid():
-        email = form.cleaned_data["email"]
+class ForgotView(PasswordResetView):
+    """Ask for a link to a new password. One answer, as quick, whether or not the address is known."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """404 where no mail can be sent."""
+        if not invitations.mail_is_configured():
+            raise Http404("This server sends no mail.")
+        return super().dispatch(request, *args, **kwargs)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        """Count the request, hand it to a worker: the link is made there and never queued."""
+        request, email = self.request, form.cleaned_data["email"]
         try:
             attempts.begin(client_address(request.META), email)
+            base = settings.GOODPUT_PUBLIC_URL or request.build_absolute_uri("/")
+            mail_reset.apply_async(args=[email, base], expires=3600, retry=False)
         except TooManyAttempts as error:
             form.add_error(None, error.detail)
-            response = render(request, "orgs/forgot.html", {"form": form}, status=429)
+            response: HttpResponse = self.render_to_response(self.get_context_data(form=form), status=429)
             response["Retry-After"] = str(error.wait_seconds)
             return response
-        base = settings.GOODPUT_PUBLIC_URL or request.build_absolute_uri("/")
-        try:
-            mail_link.apply_async(args=[email, base], expires=3600, retry=False)
         except OperationalError:
             form.add_error(None, "Mail can't be sent right now. Try again in a minute.")
-            return render(request, "orgs/forgot.html", {"form": form}, status=503)
-        return render(request, "orgs/forgot.html", {"sent_to": email})
-    return render(request, "orgs/forgot.html", {"form": form})
+            return self.render_to_response(self.get_context_data(form=form), status=503)
+        return redirect(self.get_success_url())
 
 
 @never_cache
@@ -106,9 +106,10 @@ def one_time_link(request: HttpRequest, uid: str, token: str) -> HttpResponse:
     else:
         user = use_link(uid, token, address=client_address(request.META))
         if user is not None:
-            login(request, user, backend="django.contrib.auth.backends.ModelBackend")
-            request.session[CAME_BY_LINK] = True
-            return redirect("home" if user.has_usable_password() else "password_change")
+            request.session[CAME_BY_LINK] = user.pk
+            way_on = reverse("home" if user.has_usable_password() else "password_change")
+            record_authentication(request, user, method="link")
+            return perform_login(request, Login(user=user, redirect_url=way_on))  # asks for a second factor
     return render(request, "orgs/link_invalid.html", status=410)
 
 
@@ -135,10 +136,12 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
         except NotAllowed as error:
             refused = error.detail
         else:
-            if user is None:
-                login(request, person, backend="django.contrib.auth.backends.ModelBackend")
             messages.success(request, f"Welcome to {org.name}.")
-            return redirect("fleet", org_slug=org.slug)
+            way_on = reverse("fleet", kwargs={"org_slug": org.slug})
+            if user is None:
+                record_authentication(request, person, method="password")
+                return perform_login(request, Login(user=person, redirect_url=way_on))
+            return redirect(way_on)
     context = {
         "invitation": found,
         "form": form,
@@ -151,17 +154,38 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
 
 @never_cache
 @login_required
-def change_password(request: HttpRequest) -> HttpResponse:
-    """Set the password of the person who is signed in."""
+def password(request: HttpRequest) -> HttpResponseBase:
+    """Set a password; the old one is asked for unless there is none, or the person came by a one-time link."""
     user = request.user
     assert isinstance(user, User)
-    needs_old = user.has_usable_password() and not request.session.get(CAME_BY_LINK)
-    form = PasswordForm(user, request.POST or None, needs_old=needs_old)
-    if request.method == "POST" and form.is_valid():
-        new = form.cleaned_data["new_password1"]
-        set_password(user, new, actor=user.email, address=client_address(request.META))
-        update_session_auth_hash(request, user)
-        request.session.pop(CAME_BY_LINK, None)
-        messages.success(request, "Your password is set.")
-        return redirect("home")
-    return render(request, "orgs/password.html", {"form": form})
+    came_by_link = request.session.get(CAME_BY_LINK) == user.pk
+    if came_by_link or not user.has_usable_password():
+        return FirstPasswordView.as_view()(request)
+    return PasswordChangeView.as_view()(request)
+
+
+class FirstPasswordView(PasswordSetView):
+    """A new password without the old one, for whom `password` lets through to here."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """Past the library's own check, which knows of no one-time links."""
+        return FormView.dispatch(self, request, *args, **kwargs)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        """Set it; the link is used up for this too."""
+        self.request.session.pop(CAME_BY_LINK, None)
+        return super().form_valid(form)
+
+
+@never_cache
+def single_sign_on(request: HttpRequest, provider_id: str) -> HttpResponseBase:
+    """On to the identity provider, by a page of ours: the content policy lets no form lead to another site."""
+    try:
+        response: HttpResponseBase = oidc.login(request, provider_id=provider_id)
+    except RequestException as error:
+        log.warning("the identity provider does not answer: %s", error)
+        return render(request, "socialaccount/authentication_error.html", status=503)
+    if isinstance(response, HttpResponseRedirect) and request.method == "POST":
+        where = {"redirect_to": response.url, "provider": settings.GOODPUT_OIDC_NAME}
+        return render(request, "socialaccount/login_redirect.html", where)
+    return response

@@ -18,7 +18,7 @@ from orgs.access import Access, is_open_to_all
 from orgs.addresses import client_address
 from orgs.errors import InvitationOver, OrgInvalid
 from orgs.forms_settings import InviteForm, KeyForm, RoleForm, RollForm, roles_for
-from orgs.middleware import honours_clusters
+from orgs.middleware import honours_clusters, sensitive
 from orgs.models import ApiKey, Invitation, Membership, Org
 from orgs.rolling import roll_key
 from orgs.selectors import (
@@ -102,6 +102,7 @@ def _members(request: HttpRequest, form: InviteForm, status: int = 200) -> HttpR
     return render(request, "orgs/settings/members.html", context, status=status)
 
 
+@sensitive
 @require_POST
 def invite(request: HttpRequest) -> HttpResponse:
     """Invite somebody. The answer is the same whether or not the address is known on this server."""
@@ -174,6 +175,7 @@ def _member(access: Access, membership_id: int) -> Membership:
     return found
 
 
+@sensitive
 @require_POST
 def change_role(request: HttpRequest, membership_id: int) -> HttpResponse:
     """Give a member another role or other clusters."""
@@ -250,6 +252,7 @@ def install_lines(request: HttpRequest, key: ApiKey, token: str) -> dict[str, st
     }
 
 
+@sensitive
 @require_http_methods(["GET", "HEAD", "POST"])
 def keys(request: HttpRequest) -> HttpResponse:
     """The org's keys; POST makes one and shows its secret once."""
@@ -283,6 +286,7 @@ def _key(org: Org, key_id: int) -> ApiKey:
     return found
 
 
+@sensitive
 @require_POST
 def roll(request: HttpRequest, key_id: int) -> HttpResponse:
     """A successor, its secret shown once; the old key works on for the overlap."""

@@ -19,10 +19,11 @@ from fleet.summary import services, tasks
 from fleet.summary.forms import NewOrgForm
 from fleet.summary.models import Export
 from fleet.summary.selectors import COLUMNS, OrgRow, beat_of, failed_batches, list_org_rows, queues, totals
-from orgs import mails, viewing
+from orgs import mails, second_factor, viewing
 from orgs.addresses import client_address
 from orgs.errors import OrgInvalid
 from orgs.invitations import link_of, mail_is_configured
+from orgs.middleware import ask_for_second_factor, sensitive
 from orgs.models import Org
 from orgs.selectors import (
     AUDIT_HEAD,
@@ -50,6 +51,8 @@ def staff_only(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespo
             return redirect_to_login(request.get_full_path())
         if not (request.user.is_active and request.user.is_staff):
             raise Http404
+        if second_factor.is_missing(request.user):
+            return ask_for_second_factor(request)
         if request.method not in SAFE and viewing.current(request) and view.__name__ not in ("end_view", "begin_view"):
             raise PermissionDenied("You are viewing as a customer. End the view to change anything.")
         response = view(request, *args, **kwargs)
@@ -110,6 +113,7 @@ def orgs_json(request: HttpRequest) -> JsonResponse:
     return JsonResponse({"orgs": [dict(zip(COLUMNS, row.values(), strict=True)) for row in rows]})
 
 
+@sensitive
 @staff_only
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_org(request: HttpRequest) -> HttpResponse:
@@ -168,6 +172,7 @@ def org_page(request: HttpRequest, org_id: int) -> HttpResponse:
     return render(request, "provider/org.html", context)
 
 
+@sensitive
 @staff_only
 @require_POST
 def set_status(request: HttpRequest, org_id: int) -> HttpResponse:
@@ -181,6 +186,7 @@ def set_status(request: HttpRequest, org_id: int) -> HttpResponse:
     return redirect("provider_org", org_id=org.pk)
 
 
+@sensitive
 @staff_only
 @require_POST
 def start_export(request: HttpRequest, org_id: int) -> HttpResponse:
@@ -211,6 +217,7 @@ def download(request: HttpRequest, file_name: str) -> HttpResponseBase:
     return FileResponse(path.open("rb"), as_attachment=True, filename=name, content_type="application/zip")
 
 
+@sensitive
 @staff_only
 @require_POST
 def delete(request: HttpRequest, org_id: int) -> HttpResponse:

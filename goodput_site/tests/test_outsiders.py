@@ -20,6 +20,7 @@ MARKER = "betas-own-cluster"
 # What an answer may be, by who asks: nobody, a member of another org, the key of another org.
 EVERYBODY = {"nobody": {200}, "member": {200}, "key": {200}}
 OWN_PAGE = {"nobody": {302}, "member": {200, 302}, "key": {302}}  # leads to the login; whoever is in sees their own
+ACCOUNT = {"nobody": {302}, "member": {200, 302, 403, 404}, "key": {302}}  # one's own password, factors, sessions
 OF_AN_ORG = {"nobody": {302}, "member": {404}, "key": {302}}
 STAFF = {"nobody": {302}, "member": {302, 404}, "key": {302}}
 API = {"nobody": {401}, "member": {200, 404}, "key": {200, 404}}  # answers with the caller's own, or not at all
@@ -68,8 +69,14 @@ GET = {
     "docker-compose.gpu.yml": EVERYBODY,
     "env.example": EVERYBODY,
     "releases/*": NOT_HERE,
-    "login/": EVERYBODY,
-    "login/forgot/": EVERYBODY,
+    "login/": {**EVERYBODY, "member": {302}},
+    "password/forgot/": EVERYBODY,
+    "password/forgot/sent/": EVERYBODY,
+    "password/new/*": EVERYBODY,
+    "password/new/done/": EVERYBODY,
+    "account/*": ACCOUNT,
+    "account/sso/login/*": {"nobody": {200, 401}, "member": {200, 401}, "key": {200, 401}},
+    "account/oidc/*": NOT_HERE,
     "logout/": POST_ONLY,
     "login/link/<str:uid>/<str:token>/": DEAD_LINK,
     "invitation/<str:token>/": DEAD_LINK,
@@ -93,8 +100,14 @@ POST = {
     "": {200, 302, 405},  # a page that reads only
     "healthz": {200},
     "readyz": {200},
-    "login/": {200},
-    "login/forgot/": {200},
+    "login/": {200, 302},
+    "password/forgot/": {200},
+    "password/forgot/sent/": {405},
+    "password/new/*": {200},
+    "password/new/done/": {405},
+    "account/*": {200, 302, 403, 404, 405},
+    "account/sso/login/*": {405},
+    "account/oidc/*": {404},
     "guide/*": {405},
     "guides/ios-dashboard-setup.txt": {405},
     "llms-full.txt": {405},
@@ -208,7 +221,9 @@ def test_no_other_method_does_anything(method: str, asker: tuple[str, Client], m
     for route in routes():
         path = path_of(route, org_slug=marked.slug)
         response = getattr(client, method)(path)
-        is_page_that_reads_only = route in ("", "healthz", "readyz", "password/", "login/") or "login/" in route
+        is_page_that_reads_only = route in ("", "healthz", "readyz") or route.startswith(
+            ("login/", "password/", "account/")
+        )
         assert response.status_code in {302, 401, 403, 404, 405, 410, 415} or is_page_that_reads_only, (who, path)
         assert response.status_code < 500, (who, path)
 

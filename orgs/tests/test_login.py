@@ -26,7 +26,7 @@ def owner(ada: Any) -> Any:
 
 def try_login(client: Any, email: str, password: str, **more: Any) -> Any:
     """POST the login form."""
-    return client.post("/login/", {"username": email, "password": password}, **more)
+    return client.post("/login/", {"login": email, "password": password}, **more)
 
 
 def is_in(client: Any) -> bool:
@@ -86,10 +86,10 @@ def test_somebody_without_a_password_cannot_log_in_with_none(ada: Any, client_of
 
 def test_next_leads_nowhere_else(owner: Any, client_of: Any) -> None:
     for target in ("https://evil.example/", "//evil.example/", "javascript:alert(1)", "/\\evil.example"):
-        response = client_of(None).post("/login/", {"username": owner.email, "password": PASSWORD, "next": target})
+        response = client_of(None).post("/login/", {"login": owner.email, "password": PASSWORD, "next": target})
         assert response["Location"] == "/"
     response = client_of(None).post(
-        "/login/?next=/o/alpha/", {"username": owner.email, "password": PASSWORD, "next": "/o/alpha/"}
+        "/login/?next=/o/alpha/", {"login": owner.email, "password": PASSWORD, "next": "/o/alpha/"}
     )
     assert response["Location"] == "/o/alpha/"
 
@@ -217,7 +217,7 @@ def test_a_password_is_set_after_a_link_without_an_old_one(ada: Any, client_of: 
     ada.refresh_from_db()
     client.post(issue_link(ada, "", actor="test"))
     assert client.get("/password/").status_code == 200
-    response = client.post("/password/", {"new_password1": PASSWORD, "new_password2": PASSWORD})
+    response = client.post("/password/", {"password1": PASSWORD, "password2": PASSWORD})
     assert response.status_code == 302
     assert is_in(client)
     assert client.get("/password/").status_code == 200
@@ -229,18 +229,18 @@ def test_a_password_is_set_after_a_link_without_an_old_one(ada: Any, client_of: 
 def test_whoever_sits_down_at_an_open_browser_needs_the_old_password(owner: Any, client_of: Any) -> None:
     client = client_of(None)
     try_login(client, owner.email, PASSWORD)
-    new = {"new_password1": "another long one", "new_password2": "another long one"}
+    new = {"password1": "another long one", "password2": "another long one"}
     assert client.post("/password/", new).status_code == 200
-    assert client.post("/password/", {**new, "old_password": "wrong"}).status_code == 200
+    assert client.post("/password/", {**new, "oldpassword": "wrong"}).status_code == 200
     owner.refresh_from_db()
     assert owner.check_password(PASSWORD)
-    assert client.post("/password/", {**new, "old_password": PASSWORD}).status_code == 302
+    assert client.post("/password/", {**new, "oldpassword": PASSWORD}).status_code == 302
 
 
 @pytest.mark.parametrize("weak", ["short", "password1234", "ada@alpha.example", "123"])
 def test_a_weak_password_is_refused(weak: str, ada: Any, client_of: Any) -> None:
     client = client_of(ada)
-    assert client.post("/password/", {"new_password1": weak, "new_password2": weak}).status_code == 200
+    assert client.post("/password/", {"password1": weak, "password2": weak}).status_code == 200
     ada.refresh_from_db()
     assert not ada.has_usable_password()
     with pytest.raises(ValidationError):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -75,3 +77,13 @@ def test_a_celery_task_takes_the_id_only(alpha: Any) -> None:
     assert make_cluster(alpha.pk, "c1") == alpha.schema_name
     with tenant_context(alpha):
         assert Cluster.objects.get().name == "c1"
+
+
+def test_a_page_sends_its_tasks_to_our_broker() -> None:
+    """In a web process, which starts from wsgi.py and not from the worker's command line."""
+    code = (
+        "import django; django.setup(); from django.conf import settings; from orgs.tasks import mail_reset;"
+        "assert mail_reset.app.conf.broker_url == settings.REDIS_URL, mail_reset.app.conf.broker_url"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

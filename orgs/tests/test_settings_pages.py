@@ -194,8 +194,7 @@ def test_a_known_person_signs_in_to_join(ada: Any, bo: Any, client_of: Any) -> N
     assert bo.check_password(PASSWORD)  # an invitation sets nobody's password
     client = client_of(None)
     assert (
-        client.post(f"/login/?next={path}", {"username": bo.email, "password": PASSWORD, "next": path})["Location"]
-        == path
+        client.post(f"/login/?next={path}", {"login": bo.email, "password": PASSWORD, "next": path})["Location"] == path
     )
     assert client.post(path)["Location"] == "/o/alpha/"
     assert Membership.objects.get(user=bo, org__slug="alpha").role == "viewer"
