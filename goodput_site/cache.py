@@ -1,7 +1,7 @@
-"""The cache: Redis while it answers, else this process's own memory. No page and no login fails with it.
+"""The cache: Redis, and for the limits of the way in this process's own memory while Redis does not answer.
 
-Limits that are counted in it (codes of a second factor, passkeys, mails) hold per process then, instead of nowhere.
-Tries at passwords are counted in PostgreSQL (orgs/attempts.py) and do not depend on it.
+Then codes of a second factor, passkeys and mails are limited per process instead of nowhere, and nobody's login fails.
+Whatever else asks the cache is told that it is away. Tries at passwords are counted in PostgreSQL (orgs/attempts.py).
 """
 
 from __future__ import annotations
@@ -15,23 +15,26 @@ from django.core.cache.backends.redis import RedisCache
 from redis.exceptions import RedisError
 
 log = logging.getLogger(__name__)
+LIMITS = "allauth:"  # what the names of django-allauth's counters begin with
 
 
 def _patiently(name: str) -> Callable[..., Any]:
-    def call(self: PatientRedisCache, *args: Any, **kwargs: Any) -> Any:
+    def call(self: PatientRedisCache, key: str, *args: Any, **kwargs: Any) -> Any:
         try:
-            return getattr(RedisCache, name)(self, *args, **kwargs)
+            return getattr(RedisCache, name)(self, key, *args, **kwargs)
         except RedisError as error:
-            log.warning("the cache does not answer (%s); this process remembers for itself", type(error).__name__)
-            return getattr(self.own, name)(*args, **kwargs)
+            if not key.startswith(LIMITS):
+                raise
+            log.warning("the cache does not answer (%s); this process counts for itself", type(error).__name__)
+            return getattr(self.own, name)(key, *args, **kwargs)
 
     call.__name__ = name
-    call.__doc__ = f"As Django's RedisCache.{name}, from this process's memory where Redis does not answer."
+    call.__doc__ = f"As Django's RedisCache.{name}; limits come from this process's memory where Redis does not answer."
     return call
 
 
 class PatientRedisCache(RedisCache):
-    """Django's Redis cache with a stand-in for the time without Redis. Keys are made alike in both."""
+    """Django's Redis cache with a stand-in for limits for the time without Redis. Keys are made alike in both."""
 
     def __init__(self, server: Any, params: dict[str, Any]):
         super().__init__(server, params)
@@ -41,10 +44,4 @@ class PatientRedisCache(RedisCache):
     add = _patiently("add")
     get = _patiently("get")
     set = _patiently("set")
-    touch = _patiently("touch")
     delete = _patiently("delete")
-    get_many = _patiently("get_many")
-    has_key = _patiently("has_key")
-    incr = _patiently("incr")
-    set_many = _patiently("set_many")
-    delete_many = _patiently("delete_many")

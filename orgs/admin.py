@@ -41,7 +41,7 @@ def has_permission(request: HttpRequest) -> bool:
 
 
 admin.site.has_permission = has_permission  # type: ignore[method-assign]
-admin.site.login = login  # type: ignore[method-assign]
+admin.site.login = login  # type: ignore[method-assign,assignment]
 admin.site.password_change = password_change  # type: ignore[method-assign,assignment]
 
 
