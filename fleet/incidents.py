@@ -9,6 +9,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from fleet.alerts.outbox import is_news, tell_of_incident
 from fleet.bodies import load_row
 from fleet.domain.incidents import (
     REOPEN_SLOTS,
@@ -182,8 +183,14 @@ def _write(
             left.remove(same)
         _fill(same, facts, boundary, settle, rules)
     for gone in left:
-        if gone.has_human_layer or gone.notes.exists():
-            Incident.objects.filter(pk=gone.pk).update(withdrawn_at=timezone.now(), is_open=False)
+        if gone.is_open:
+            tell_of_incident(gone, "resolved")
+        is_grouped = gone.part_of_id is not None or gone.nodes_together > 1
+        if is_grouped or gone.has_human_layer or gone.notes.exists():
+            # of a cluster-wide one the second pass lets the others go first, and then removes it
+            Incident.objects.filter(pk=gone.pk).update(
+                withdrawn_at=timezone.now(), is_open=False, waits_for_grouping=is_grouped
+            )
         else:
             gone.delete()
 
@@ -217,11 +224,25 @@ def _fill(
             for part in facts.parts
         ],
     }
-    if any(getattr(incident, name) != value for name, value in values.items()) or incident.pk is None:
+    is_new = incident.pk is None
+    if is_new or any(getattr(incident, name) != value for name, value in values.items()):
+        if is_new or (incident.code, incident.first_slot) != (values["code"], values["first_slot"]):
+            values["waits_for_grouping"] = True
+        change = "opened" if is_new else _change(incident, values)
         for name, value in values.items():
             setattr(incident, name, value)
         # derived columns only: what people wrote meanwhile stays
-        incident.save(update_fields=None if incident.pk is None else list(values))
+        incident.save(update_fields=None if is_new else list(values))
+        if change and (is_news(incident) or change == "resolved"):
+            tell_of_incident(incident, change)
+
+
+def _change(incident: Incident, values: Mapping[str, Any]) -> str:
+    """What the new values mean to somebody who knows the old ones; empty: the same trouble goes on."""
+    if incident.is_open != values["is_open"]:
+        return "opened" if values["is_open"] else "resolved"
+    is_worse = values["weight"] < incident.weight or len(values["parts"]) > len(incident.parts)
+    return "worsened" if is_worse or values["party"] != incident.party else ""
 
 
 def _overlap(incident: Incident, facts: IncidentFacts) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from fleet.alerts.outbox import tell_of_incident
 from fleet.models import Incident, IncidentNote, NodeLive
 from orgs.models import Org
 from orgs.services import record
@@ -45,12 +46,13 @@ def acknowledge_incident(pk: int, actor: Actor) -> bool:
     Raises Incident.DoesNotExist, as all of these, when a re-fold removed it meanwhile.
     """
     with transaction.atomic():
-        _hold(pk)
+        incident = _hold(pk)
         done = Incident.objects.filter(pk=pk, acknowledged_at=None).update(
             acknowledged_at=timezone.now(), acknowledged_by=actor.name[:254]
         )
         if done:
             _record("incident.acknowledged", pk, actor)
+            tell_of_incident(incident, "acknowledged")
     return bool(done)
 
 

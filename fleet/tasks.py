@@ -12,6 +12,7 @@ from django_tenants.utils import schema_context
 
 from fleet import probe as probing
 from fleet import silence
+from fleet.alerts.silence_watch import watch_silence
 from fleet.folding import fold_waiting
 from fleet.partitions import ensure_partitions
 from fleet.refolding import refold_dirty
@@ -53,7 +54,8 @@ def close_silence() -> int:
 
 @org_task(name="fleet.tasks.close_silence_of_org")
 def close_silence_of_org(org: Org) -> int:
-    """Write the hours of an org's silent nodes."""
+    """Write the hours of an org's silent nodes, and tell of those that fell silent."""
+    watch_silence(timezone.now())
     return silence.close_silence(timezone.now())
 
 

@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Callable, Iterable
 from enum import Enum
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,6 +35,8 @@ FORWARDING = frozenset(
     }
 )
 
+PRIVATE_NETWORKS = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
+LOOPBACK_NETWORKS = ("127.0.0.0/8", "::1/128")
 HOST = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::[0-9]{1,5})?")
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -68,6 +71,21 @@ def own_hosts(public_url: str) -> list[str]:
     if name:
         hosts.append(name)
     return sorted(set(hosts))
+
+
+def networks(text: str, exposure: Exposure) -> list[IPv4Network | IPv6Network]:
+    """Networks beside the public ones that alerts may be sent to, of a comma-separated list.
+
+    `auto`: loopback and private ones in local mode, private ones in lan mode, none on a public server, where customers
+    type the addresses. `private` and `loopback` stand for those. Raises ImproperlyConfigured for what is no network.
+    """
+    chosen = {Exposure.LOCAL: "loopback,private", Exposure.LAN: "private", Exposure.PUBLIC: ""}[exposure]
+    names = [name.strip() for name in (chosen if text.strip() == "auto" else text).split(",")]
+    known = {"private": PRIVATE_NETWORKS, "loopback": LOOPBACK_NETWORKS}
+    try:
+        return [ip_network(one) for name in names if name for one in known.get(name, (name,))]
+    except ValueError as error:
+        raise ImproperlyConfigured(f"GOODPUT_ALERT_NETWORKS: {error}.") from error
 
 
 def refuse_default_secrets(exposure: Exposure, *secrets: str) -> None:

@@ -7,7 +7,14 @@ from pathlib import Path
 import environ
 from csp.constants import NONE, SELF
 
-from goodput_site.exposure import DEFAULT_SECRETS, Exposure, own_hosts, refuse_default_secrets, refuse_plain_http
+from goodput_site.exposure import (
+    DEFAULT_SECRETS,
+    Exposure,
+    networks,
+    own_hosts,
+    refuse_default_secrets,
+    refuse_plain_http,
+)
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -22,6 +29,8 @@ GOODPUT_DEFAULT_ORG = env.str("GOODPUT_DEFAULT_ORG", "local")
 GOODPUT_FOLD_CHUNK = env.int("GOODPUT_FOLD_CHUNK", 300)  # batches per transaction of the worker
 GOODPUT_PROBE_NETWORKS = env.list("GOODPUT_PROBE_NETWORKS", default=[])  # that may be probed; none: the probe is off
 GOODPUT_PROBE_CONTROL = env.str("GOODPUT_PROBE_CONTROL", "")  # host:port that answers whenever the probe is healthy
+GOODPUT_ALERT_NETWORKS = networks(env.str("GOODPUT_ALERT_NETWORKS", "auto"), GOODPUT_EXPOSE)
+GOODPUT_ALERT_SILENCE_MINUTES = max(2, env.int("GOODPUT_ALERT_SILENCE_MINUTES", 10))
 GOODPUT_KEY_CACHE_SECONDS = min(30, env.int("GOODPUT_KEY_CACHE_SECONDS", 15))
 
 DATABASE_URL = env.str("DATABASE_URL", "postgresql://goodput:devpassword@127.0.0.1:5432/goodput")
@@ -264,7 +273,10 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 120}
 CELERY_TIMEZONE = "UTC"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TASK_ROUTES = {"fleet.alerts.tasks.*": {"queue": "alerts"}}  # a receiver that hangs holds up no fold
 CELERY_BEAT_SCHEDULE = {
+    "tell": {"task": "fleet.alerts.tasks.sweep", "schedule": 5.0, "options": {"expires": 10}},
+    "forget-alerts": {"task": "fleet.alerts.tasks.forget", "schedule": 86400.0, "options": {"expires": 3600}},
     "fold-what-waits": {"task": "fleet.tasks.sweep", "schedule": 1.0, "options": {"expires": 5}},
     "probe": {"task": "fleet.tasks.probe", "schedule": 15.0, "options": {"expires": 10}},
     "close-silence": {"task": "fleet.tasks.close_silence", "schedule": 60.0, "options": {"expires": 60}},

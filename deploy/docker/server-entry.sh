@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a server container runs: prepare, web, worker or beat. Waits for its services by itself; any other word is run.
+# What a server container runs: prepare, web, worker, alerts or beat. Waits for its services by itself; any other word is run.
 set -eu
 
 # A secret may come as a file: X_FILE names it (Docker and Kubernetes secrets).
@@ -37,6 +37,11 @@ case ${1:-web} in
         python deploy/docker/wait.py migrations
         exec python -m celery -A goodput_site.celery:app worker --pool prefork -c "${GOODPUT_FOLD_WORKERS:-1}" \
             -n "worker@$(hostname)" --without-gossip --without-mingle -l INFO
+        ;;
+    alerts)
+        python deploy/docker/wait.py migrations
+        exec python -m celery -A goodput_site.celery:app worker -Q alerts --pool threads -c 8 \
+            -n "alerts@$(hostname)" --without-gossip --without-mingle -l INFO
         ;;
     beat)
         python deploy/docker/wait.py migrations

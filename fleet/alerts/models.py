@@ -71,6 +71,7 @@ class Thread(models.Model):
     party = models.CharField(max_length=16, blank=True)
     cluster = models.CharField(max_length=256, blank=True)
     title = models.CharField(max_length=300)
+    subject = models.CharField(max_length=300, blank=True, default="", help_text="The title with which it began.")
     text = models.TextField(blank=True)
     path = models.CharField(max_length=300, blank=True, help_text="Of its page within the org, such as incidents/7/.")
     facts = models.JSONField(default=dict)
@@ -123,7 +124,6 @@ class Delivery(models.Model):
         SENT = "sent"
         FAILED = "failed"  # given up; may be sent again by hand
         DAMPED = "damped"  # over before it was told, or taken back
-        MERGED = "merged"  # told by a later delivery of the same thread
 
     uid = models.UUIDField(default=uuid.uuid4, unique=True)
     channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="deliveries")

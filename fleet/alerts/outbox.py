@@ -6,8 +6,22 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from django.utils import timezone
+
 from fleet.alerts.models import Alert
-from fleet.domain.alerting.words import KINDS, MAX_KEY_CHARS, MAX_TEXT_CHARS, MAX_TITLE_CHARS, SEVERITIES, WHATS
+from fleet.domain.alerting.words import (
+    KINDS,
+    MAX_KEY_CHARS,
+    MAX_TEXT_CHARS,
+    MAX_TITLE_CHARS,
+    SEVERITIES,
+    WHATS,
+    severity_of_weight,
+)
+from fleet.domain.slots import SLOT_S
+from fleet.models import Incident
+
+LATE_SLOTS = 3600 // SLOT_S  # what was over an hour before it became known is history, not news
 
 
 def notify(
@@ -60,3 +74,20 @@ def notify(
     # two at once: the unique constraint lets the first in, the other is dropped without an error
     Alert.objects.bulk_create([row], ignore_conflicts=True)
     return True
+
+
+def tell_of_incident(incident: Incident, what: str) -> None:
+    """Say that an incident changed. What is told of it the router reads from its row, or finds that it is gone."""
+    Alert.objects.create(
+        key=f"incident-{incident.pk}",
+        kind="incident",
+        what=what,
+        at=timezone.now(),
+        severity=severity_of_weight(incident.weight),
+        facts={"incident": incident.pk},
+    )
+
+
+def is_news(incident: Incident) -> bool:
+    """Whether an incident that just became known is still going on, or was within the last hour."""
+    return incident.is_open or incident.end_slot >= int(timezone.now().timestamp()) // SLOT_S - LATE_SLOTS

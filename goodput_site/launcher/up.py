@@ -28,6 +28,7 @@ from .var import AlreadyRunning, Var, write_private
 HOSTS = {"local": "127.0.0.1", "lan": "0.0.0.0", "public": "0.0.0.0"}  # noqa: S104 - asked for by --lan, --public
 DEFAULT_SECRETS = {"GOODPUT_AGENT_TOKEN": "devtoken", "DATABASE_URL": "devpassword"}  # those of the public guide
 CLUSTERS = {"nvml": "local-dev", "sim": "demo"}
+ALERT_THREADS = "8"
 DETACH_SECONDS = 180  # for everything to be up; the first start makes the database
 NVML_PROBE = "import pynvml as n; n.nvmlInit(); raise SystemExit(n.nvmlDeviceGetCount() == 0)"
 
@@ -127,6 +128,8 @@ def _parts(var: Var, expose: str, port: int, source: str) -> list[Part]:
     web += ["--workers", os.environ.get("GOODPUT_WEB_WORKERS", "1"), "--blocking-threads", "4"]
     worker = [*celery, "worker", "--pool", "prefork", "-c", os.environ.get("GOODPUT_FOLD_WORKERS", "1")]
     worker += ["-n", "worker@goodput", "--without-gossip", "--without-mingle", "-l", "INFO"]
+    alerts = [*celery, "worker", "-Q", "alerts", "--pool", "threads", "-c", ALERT_THREADS]
+    alerts += ["-n", "alerts@goodput", "--without-gossip", "--without-mingle", "-l", "INFO"]
     beat = [*celery, "beat", "-s", str(var.path / "beat" / "schedule"), "-l", "INFO"]
     agent = [python, "-m", "agent", "run", "--endpoint", f"http://127.0.0.1:{port}/v1/batches", "--token-file", token]
     agent += ["--state-dir", str(var.path / "agent"), "--source", source, "--cluster", CLUSTERS.get(source, "")]
@@ -143,6 +146,7 @@ def _parts(var: Var, expose: str, port: int, source: str) -> list[Part]:
             before_start=lambda: require_free_port(HOSTS[expose], port),
         ),
         Part("worker", worker, needs=("prepare", "pg", "valkey"), ready_words="[tasks]"),
+        Part("alerts", alerts, needs=("prepare", "pg", "valkey"), ready_words="[tasks]"),
         Part("beat", beat, needs=("prepare", "valkey"), ready_words="Configuration ->"),
     ]
     return parts if source == "none" else [*parts, Part("agent", agent, needs=("web",))]

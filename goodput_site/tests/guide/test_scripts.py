@@ -82,7 +82,7 @@ def test_compose_asks_for_no_more_rights_than_it_needs() -> None:
         assert "docker.sock" not in text
         assert ":latest" not in text
     services = parsed(ROOT / "docker-compose.release.yml")["services"]
-    for name in ("web", "worker", "beat", "migrate", "agent"):
+    for name in ("web", "worker", "alerts", "beat", "migrate", "agent"):
         assert services[name]["read_only"], name
         assert services[name]["cap_drop"] == ["ALL"], name
         assert "no-new-privileges:true" in services[name]["security_opt"], name
