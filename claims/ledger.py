@@ -2,81 +2,47 @@
 
 The leaves are appended in the order of (received_at, sha256) up to a watermark; that order is what the log says, and a
 batch that turns up before the last leaf's place is appended after it. A leaf is the canonical JSON of
-`["goodput/leaf/1", sha256, received_at in microseconds, cluster, node, agent, seq]`. Checkpoints are C2SP notes
-(origin, size, root) signed Ed25519; each carries the proof that it begins with the one before.
+`["goodput/leaf/1", sha256, received_at in microseconds, cluster, node, agent, seq]`; uploads that were refused after a
+valid key, and documents that the org adopted (contract versions, rule sets), have leaves of their own kinds.
+Checkpoints are C2SP notes (origin, size, root) signed Ed25519; each carries the proof that it begins with the one
+before, made from that one's edge and the new leaves alone. Once a day the whole log is hashed again.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from django.conf import settings
 from django.db import connection, transaction
 
-from claims.domain.merkle import Checkpoint, Log, consistency_proof, leaf_hash, verify_consistency
-from claims.models import Leaf, SignedCheckpoint
-from claims.verify.notes import key_id, leaf_bytes
+from claims.domain.merkle import Checkpoint, Log, consistency_from_edge, leaf_hash, root_of, verify_consistency
+from claims.errors import ProofError
+from claims.models import ContractVersion, Leaf, SignedCheckpoint
+from claims.verify.notes import document_bytes, leaf_bytes, refused_bytes
+from fleet.domain.rules import load_rules
+from fleet.log_key import LogKey, load_key
 from orgs.models import Org
 
 #: Batches younger than this may still be on their way into the table beside ones that are in it.
 SETTLE = timedelta(minutes=2)
 CHUNK = 20_000
+#: How often the whole log is hashed again from its leaves.
+AUDIT_EVERY = timedelta(hours=24)
 
 _NEW = """
 select i.sha256, i.received_at, i.cluster, i.node, i.agent_id, i.seq from fleet_inbox i
  where i.received_at <= %s and i.received_at >= %s
-   and not exists (select 1 from claims_leaf l where l.batch_sha256 = i.sha256)
+   and not exists (select 1 from claims_leaf l where l.batch_sha256 = i.sha256 and l.what = 'batch')
  order by i.received_at, i.sha256 limit %s
 """
 
-
-@dataclass(frozen=True)
-class LogKey:
-    """The log's signing key: its name in notes, the private key, the public bytes."""
-
-    name: str
-    private: Ed25519PrivateKey
-
-    @property
-    def public(self) -> bytes:
-        """32 bytes."""
-        return self.private.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-
-    def sign(self, text: str) -> str:
-        """The note: text, an empty line, the signature line of C2SP signed-note."""
-        blob = key_id(self.name, self.public) + self.private.sign(text.encode())
-        return f"{text}\n— {self.name} {base64.b64encode(blob).decode()}\n"
-
-    def verifier(self) -> str:
-        """The verifier key of C2SP: name, id and public key."""
-        blob = base64.b64encode(b"\x01" + self.public).decode()
-        return f"{self.name}+{key_id(self.name, self.public).hex()}+{blob}"
-
-
-def load_key() -> LogKey:
-    """The log key of this installation, made when there is none; a file that only its owner reads."""
-    folder = settings.GOODPUT_VAR / "secrets"
-    path = folder / "log-ed25519.key"
-    name = f"goodput-log/{(settings.GOODPUT_PUBLIC_URL or 'self-hosted').rpartition('/')[2]}"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = base64.b64encode(os.urandom(32)) + b"\n"
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        pass
-    else:
-        with os.fdopen(handle, "wb") as file:
-            file.write(fresh)
-            file.flush()
-            os.fsync(file.fileno())
-    return LogKey(name, Ed25519PrivateKey.from_private_bytes(base64.b64decode(path.read_bytes())))
+_REFUSED = """
+select r.sha256, r.refused_at, r.code from fleet_refusal r
+ where r.refused_at <= %s and not exists (
+    select 1 from claims_leaf l where l.batch_sha256 = r.sha256 and l.what = 'refused' and l.detail = r.code)
+ order by r.refused_at, r.sha256
+"""
 
 
 def origin_of(org: Org) -> str:
@@ -98,7 +64,54 @@ def append_new(org: Org, until: datetime) -> int:
             Leaf.objects.bulk_create(leaves, batch_size=2000)
             size, added = size + len(leaves), added + len(leaves)
             if len(rows) < CHUNK:
-                return added
+                break
+        others = [*_refused(until), *_documents(until, size > 0)]
+        for at, leaf in enumerate(others):
+            leaf.position = size + at
+        Leaf.objects.bulk_create(others, batch_size=2000)
+        return added + len(others)
+
+
+def _refused(until: datetime) -> list[Leaf]:
+    """Leaves of refused uploads that have none yet."""
+    with connection.cursor() as cursor:
+        cursor.execute(_REFUSED, [until])
+        rows = cursor.fetchall()
+    return [
+        _other(Leaf.What.REFUSED, bytes(sha), at, code, refused_bytes(bytes(sha).hex(), micros(at), code))
+        for sha, at, code in rows
+    ]
+
+
+def _documents(until: datetime, has_facts: bool) -> list[Leaf]:
+    """Leaves of what the org adopted and the log does not name yet: contract versions, and the rule set in use."""
+    known = set(Leaf.objects.filter(what=Leaf.What.DOCUMENT).values_list("detail", flat=True))
+    found = [
+        (version_name(one), one.digest, one.created_at)
+        for one in ContractVersion.objects.select_related("contract").filter(created_at__lte=until).order_by("pk")
+    ]
+    if has_facts or found:
+        rules = load_rules()
+        found.append((rules_name(rules.version, rules.digest), rules.digest, until))
+    return [
+        _other(Leaf.What.DOCUMENT, bytes.fromhex(digest), at, name, document_bytes(digest, micros(at), name))
+        for name, digest, at in found
+        if name not in known
+    ]
+
+
+def version_name(version: ContractVersion) -> str:
+    """What the log calls a contract's version."""
+    return f"contract {version.contract.name} version {version.number}"
+
+
+def rules_name(version: str, digest: str) -> str:
+    """What the log calls a rule set; its digest belongs to its name, as a rule set is its bytes."""
+    return f"rules {version} {digest[:16]}"
+
+
+def _other(what: str, digest: bytes, at: datetime, detail: str, leaf: bytes) -> Leaf:
+    return Leaf(what=what, detail=detail, batch_sha256=digest, received_at=at, node="", hash=leaf_hash(leaf))
 
 
 def _lock(org: Org) -> None:
@@ -107,10 +120,12 @@ def _lock(org: Org) -> None:
 
 
 def _end() -> tuple[int, datetime]:
+    """(size, when the newest batch in it came)."""
     last = Leaf.objects.order_by("-position").first()
-    if last is None:
-        return 0, datetime(1970, 1, 5, tzinfo=UTC)
-    return last.position + 1, last.received_at
+    batch = Leaf.objects.filter(what=Leaf.What.BATCH).order_by("-position").first()
+    return (0 if last is None else last.position + 1), datetime(1970, 1, 5, tzinfo=UTC) if batch is None else (
+        batch.received_at
+    )
 
 
 def _leaf(
@@ -140,14 +155,16 @@ def make_checkpoint(org: Org, now: datetime) -> SignedCheckpoint | None:
         size, watermark = _end()
         if size == 0 or size == old:
             return last
-        for hashed in _hashes(old, size):
+        fresh = list(_hashes(old, size))
+        for hashed in fresh:
             log.append(hashed)
         proof: list[bytes] = []
         if last is not None:
-            # from the stored leaves, so that a leaf changed behind our back is noticed here
-            hashes = list(_hashes(0, size))
-            proof = consistency_proof(hashes, old)
+            proof = consistency_from_edge(old, [bytes.fromhex(one) for one in last.edge], fresh)
             verify_consistency(old, bytes(last.root), size, log.root(), proof)
+        due = not SignedCheckpoint.objects.filter(is_audited=True, made_at__gt=now - AUDIT_EVERY).exists()
+        if due:
+            audit(size, log.root())
         text = Checkpoint(origin_of(org), size, log.root()).text()
         return SignedCheckpoint.objects.create(
             size=size,
@@ -156,8 +173,17 @@ def make_checkpoint(org: Org, now: datetime) -> SignedCheckpoint | None:
             proof=[one.hex() for one in proof],
             edge=[one.hex() for one in log.edge],
             watermark=watermark,
+            is_audited=due,
             made_at=now,
         )
+
+
+def audit(size: int, root: bytes) -> None:
+    """Hash the first `size` leaves again as they are stored. Raises ProofError where they don't give the root: a leaf
+    was changed behind our back.
+    """
+    if root_of(list(_hashes(0, size))) != root:
+        raise ProofError(f"The stored leaves do not give the root of {size}: the log was changed.", "root")
 
 
 def _hashes(first: int, end: int) -> Iterator[bytes]:
@@ -204,4 +230,18 @@ def _node(left: bytes, right: bytes) -> bytes:
 
 def leaves_of(digests: Iterable[bytes]) -> dict[bytes, Leaf]:
     """The leaf of each batch that has one."""
-    return {bytes(one.batch_sha256): one for one in Leaf.objects.filter(batch_sha256__in=list(digests))}
+    found = Leaf.objects.filter(what=Leaf.What.BATCH, batch_sha256__in=list(digests))
+    return {bytes(one.batch_sha256): one for one in found}
+
+
+__all__ = [
+    "LogKey",
+    "Proofs",
+    "all_hashes",
+    "append_new",
+    "audit",
+    "leaves_of",
+    "load_key",
+    "make_checkpoint",
+    "micros",
+]

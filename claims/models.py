@@ -255,9 +255,20 @@ class CalendarFeed(models.Model):
 
 
 class Leaf(models.Model):
-    """A leaf of the org's Merkle log: the hash of one received batch's leaf bytes, in the log's order."""
+    """A leaf of the org's Merkle log, in the log's order: a received batch, a refused one, or an adopted document.
+
+    `batch_sha256`: what it is about: the batch's or the document's digest. `detail`: why it was refused, or the
+    document's name.
+    """
+
+    class What(models.TextChoices):
+        BATCH = "batch"
+        REFUSED = "refused"
+        DOCUMENT = "document"
 
     position = models.BigIntegerField(primary_key=True)
+    what = models.CharField(max_length=10, choices=What, default=What.BATCH)
+    detail = models.CharField(max_length=400, blank=True)
     batch_sha256 = models.BinaryField(max_length=32)
     received_at = models.DateTimeField()
     node = models.CharField(max_length=300)
@@ -283,6 +294,7 @@ class SignedCheckpoint(models.Model):
     proof = models.JSONField(default=list)
     edge = models.JSONField(default=list, help_text="Roots of the complete subtrees, hex, the largest first.")
     watermark = models.DateTimeField()
+    is_audited = models.BooleanField(default=False, help_text="The whole log was hashed again from its leaves.")
     made_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -290,6 +302,67 @@ class SignedCheckpoint(models.Model):
 
     def __str__(self) -> str:
         return f"checkpoint of {self.size}"
+
+
+class AnchorPlan(models.Model):
+    """Where the org's checkpoints go so that others can say when they were there: one row an org."""
+
+    notice_address = models.EmailField(blank=True, help_text="The provider's address for notices.")
+    finance_address = models.EmailField(blank=True)
+    tsa_url = models.CharField(max_length=1000, blank=True)
+    tsa_certificate = models.TextField(blank=True, help_text="PEM: the pinned signing certificate, then its issuers.")
+    token_adapter = models.CharField(max_length=20, blank=True)
+    token_keys = models.TextField(blank=True, help_text="The provider's public keys, a JWKS.")
+    changed_by = models.CharField(max_length=254)
+    changed_at = models.DateTimeField(default=timezone.now)
+
+    def __str__(self) -> str:
+        return "anchor plan"
+
+
+class Anchor(models.Model):
+    """Somebody else's word that a checkpoint was there at an instant; never changed once it is made.
+
+    `who`: the certificate's name, the address, the provider, the instance. `evidence`: the stamp, the mail as it was
+    handed over, the ticket's text, the token. `key`: what it is checked with (PEM or JWKS), as it was pinned then.
+    """
+
+    class Kind(models.TextChoices):
+        STAMP = "rfc3161", "time stamp"
+        MAIL = "mail", "mail to the provider"
+        TICKET = "ticket", "text of a ticket"
+        TOKEN = "token", "signed instance token"
+
+    class State(models.TextChoices):
+        WAITING = "waiting"
+        MADE = "made"
+        FAILED = "failed"
+
+    checkpoint = models.ForeignKey(SignedCheckpoint, on_delete=models.PROTECT, related_name="anchors")
+    kind = models.CharField(max_length=10, choices=Kind)
+    state = models.CharField(max_length=10, choices=State, default=State.WAITING)
+    asked_at = models.DateTimeField(default=timezone.now)
+    next_try_at = models.DateTimeField(default=timezone.now)
+    attempts = models.PositiveIntegerField(default=0)
+    error = models.CharField(max_length=300, blank=True)
+    at = models.DateTimeField(null=True)
+    who = models.CharField(max_length=300, blank=True)
+    reference = models.CharField(max_length=200, blank=True)
+    evidence = models.BinaryField(null=True)
+    key = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-asked_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["checkpoint", "kind", "reference"], name="claims_anchor_once"),
+            models.CheckConstraint(
+                condition=~models.Q(state="made") | models.Q(at__isnull=False, evidence__isnull=False),
+                name="claims_anchor_made",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} of {self.checkpoint}"
 
 
 def ms_at(moment: datetime | None) -> int | None:

@@ -199,6 +199,8 @@ def _evidence(report: Report, checkpoint: SignedCheckpoint | None) -> dict[str, 
     known = leaves_of(bytes.fromhex(one["sha256"]) for one in skeleton)
     proofs: dict[str, Any] = {}
     tree = Proofs(hashes) if hashes else None
+    if tree is not None and checkpoint is not None and tree.root != bytes(checkpoint.root):
+        raise PackError("The stored leaves do not give the root of the last checkpoint: the log was changed.")
     for one in skeleton:
         leaf = known.get(bytes.fromhex(one["sha256"]))
         one["leaf"] = None if leaf is None or leaf.position >= size else str(leaf.position)

@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 from agent import wire
 from fleet import ingest
 from fleet.errors import BatchRejected, FleetError, NotStored
+from fleet.refusals import keep_refusal
 from goodput_site.problems import CONTENT_TYPE, problem_body
 from orgs.authentication import KeyAuthentication
 from orgs.errors import KeyRefused
@@ -31,7 +32,9 @@ class ReceiptSerializer(serializers.Serializer[Any]):
     seq = serializers.IntegerField(allow_null=True)
     received_at = serializers.DateTimeField()
     duplicate = serializers.BooleanField(help_text="Whether the same bytes had been received before.")
-    signature = serializers.CharField(allow_null=True)
+    signature = serializers.CharField(
+        allow_null=True, help_text="Ed25519 of the log's key over tag, hash, node, seq and received_at, base64."
+    )
 
 
 class Batches(APIView):
@@ -81,7 +84,12 @@ class Batches(APIView):
     def post(self, request: Any) -> Response:
         """Store one batch. 202 with a receipt once it is committed; 4xx and 5xx are problem documents."""
         request.auth.require("ingest")
-        receipt = ingest.receive(_body(request._request), request.auth, _own_headers(request.META))
+        body = _body(request._request)
+        try:
+            receipt = ingest.receive(body, request.auth, _own_headers(request.META))
+        except FleetError as error:
+            keep_refusal(request.auth, body, error)
+            raise
         return Response(receipt.as_json(), status=202)
 
 

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import re
 import time
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,7 +25,9 @@ from psycopg import sql
 
 from agent import wire
 from fleet import decode
+from fleet.domain.signed_notes import receipt_bytes
 from fleet.errors import BatchRejected, NotStored, SeqConflict, WrongCluster
+from fleet.log_key import load_key
 from fleet.partitions import ensure_partition, sample_day, week_of
 from orgs.keys import KeyInfo
 
@@ -69,18 +71,18 @@ class Receipt:
     seq: int | None
     received_at: datetime
     duplicate: bool
-    signature: str | None = None  # set once the org's log signs receipts
 
     def as_json(self) -> dict[str, Any]:
-        """The receipt as it travels; `received_at` is RFC 3339 UTC in ms."""
+        """The receipt as it travels, signed; `received_at` is RFC 3339 UTC in ms."""
         instant = self.received_at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        signed = load_key().private.sign(receipt_bytes(self.batch_sha256, self.node, self.seq, instant))
         return {
             "batch_sha256": self.batch_sha256,
             "node": self.node,
             "seq": self.seq,
             "received_at": instant,
             "duplicate": self.duplicate,
-            "signature": self.signature,
+            "signature": b64encode(signed).decode(),
         }
 
 

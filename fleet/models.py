@@ -260,3 +260,18 @@ class IncidentNote(models.Model):
 
     def __str__(self) -> str:
         return f"{self.author}: {self.text[:60]}"
+
+
+class Refusal(models.Model):
+    """An upload that was refused after a valid key: its hash, why and when. The log gets a leaf for it."""
+
+    sha256 = models.BinaryField(max_length=32, help_text="Of the MessagePack bytes; of the upload if it is no gzip.")
+    code = models.CharField(max_length=40)
+    refused_at = models.DateTimeField()
+    key_id = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["sha256", "code"], name="fleet_refusal_once")]
+
+    def __str__(self) -> str:
+        return f"refused as {self.code} at {self.refused_at}"

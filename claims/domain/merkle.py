@@ -122,6 +122,34 @@ def consistency_proof(hashes: Sequence[bytes], old: int) -> list[bytes]:
     return _subproof(hashes, old, 0, len(hashes), True)
 
 
+def consistency_from_edge(old: int, edge: Sequence[bytes], fresh: Sequence[bytes]) -> list[bytes]:
+    """The same proof for the log of `old` leaves with this right edge, to which the leaves `fresh` were added.
+
+    It needs no older leaf: every node of the proof is one of the edge or lies among the new leaves. Raises ProofError.
+    """
+    if old <= 0 or len(edge) != old.bit_count():
+        raise ProofError("The edge of a log has one hash per bit of its size.", "edge")
+    known: dict[tuple[int, int], bytes] = {}
+    at = 0
+    for hashed, bit in zip(edge, (bit for bit in range(old.bit_length() - 1, -1, -1) if old >> bit & 1), strict=True):
+        known[at, at + (1 << bit)] = hashed
+        at += 1 << bit
+
+    def node(low: int, high: int) -> bytes:
+        return known[low, high] if high <= old else root_of(fresh[low - old : high - old])
+
+    def subproof(left: int, low: int, high: int, whole: bool) -> list[bytes]:
+        size = high - low
+        if left == size:
+            return [] if whole else [node(low, high)]
+        middle = _split(size)
+        if left <= middle:
+            return [*subproof(left, low, low + middle, whole), node(low + middle, high)]
+        return [*subproof(left - middle, low + middle, high, False), node(low, low + middle)]
+
+    return subproof(old, 0, old + len(fresh), True)
+
+
 def _subproof(hashes: Sequence[bytes], old: int, low: int, high: int, whole: bool) -> list[bytes]:
     size = high - low
     if old == size:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import stat
 from collections.abc import Iterator
 from datetime import timedelta
@@ -13,14 +15,20 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 from django_tenants.utils import tenant_context
 
-from claims.domain.merkle import read_checkpoint, root_of, verify_consistency, verify_inclusion
+from claims import ledger
+from claims.domain.merkle import leaf_hash, read_checkpoint, root_of, verify_consistency, verify_inclusion
 from claims.errors import ProofError
-from claims.ledger import Proofs, all_hashes, load_key, make_checkpoint
+from claims.ledger import AUDIT_EVERY, Proofs, all_hashes, load_key, make_checkpoint
 from claims.models import Leaf, SignedCheckpoint
+from claims.services import add_contract, read_terms
 from claims.tasks import checkpoint_org
+from claims.tests.months import terms
 from claims.verify.ed25519 import verify
-from claims.verify.notes import open_note, public_key
+from claims.verify.notes import open_note, public_key, refused_bytes
+from fleet.domain.signed_notes import receipt_bytes
+from fleet.errors import BatchRejected
 from fleet.ingest import receive
+from fleet.refusals import keep_refusal
 from fleet.tests.bodies import packed
 from fleet.tests.test_folding import key_for
 
@@ -58,10 +66,10 @@ def test_each_batch_is_a_leaf_once_and_every_checkpoint_continues_the_last(insid
             proof = [bytes.fromhex(one) for one in made.proof]
             verify_consistency(before.size, bytes(before.root), made.size, bytes(made.root), proof)
         before = made
-    assert Leaf.objects.count() == 8
-    proofs = Proofs(all_hashes(8))
+    assert Leaf.objects.filter(what="batch").count() == 8
+    proofs = Proofs(all_hashes(9))  # and the rule set
     for leaf in Leaf.objects.all():
-        verify_inclusion(bytes(leaf.hash), leaf.position, 8, proofs.of(leaf.position), bytes(before.root))
+        verify_inclusion(bytes(leaf.hash), leaf.position, 9, proofs.of(leaf.position), bytes(before.root))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 64, 65])
@@ -94,9 +102,68 @@ def test_a_leaf_changed_behind_our_back_stops_the_log(inside: Any) -> None:
         cursor.execute("update claims_leaf set hash = %s where position = 1", [bytes(32)])
         cursor.execute("alter table claims_leaf enable trigger all")
     send(inside, 1, 9)
-    with pytest.raises(ProofError):
-        make_checkpoint(inside, timezone.now() + LATER)
+    with pytest.raises(ProofError, match="the log was changed"):
+        make_checkpoint(inside, timezone.now() + LATER + AUDIT_EVERY)
     assert SignedCheckpoint.objects.count() == 1
+
+
+def test_between_two_audits_a_checkpoint_reads_the_new_leaves_only(
+    inside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(inside, 5, 1)
+    first = make_checkpoint(inside, timezone.now() + LATER)
+    send(inside, 2, 20)
+    read: list[tuple[int, int]] = []
+    real = ledger._hashes
+    monkeypatch.setattr(ledger, "_hashes", lambda a, b: read.append((a, b)) or real(a, b))
+    second = make_checkpoint(inside, timezone.now() + LATER)
+    assert (first.is_audited, second.is_audited) == (True, False)
+    assert read == [(first.size, second.size)]
+    monkeypatch.undo()
+    ledger.audit(second.size, bytes(second.root))
+
+
+def test_refused_uploads_and_adopted_documents_are_leaves_too(inside: Any, actor: Any) -> None:
+    send(inside, 1, 1)
+    with pytest.raises(BatchRejected) as caught:
+        receive(b"no gzip", key_for(inside), {})
+    for _ in range(2):
+        keep_refusal(key_for(inside), b"no gzip", caught.value)
+    version = add_contract(read_terms(terms()), actor)
+    now = timezone.now() + LATER
+    made = make_checkpoint(inside, now)
+    refused = Leaf.objects.get(what="refused")
+    assert (bytes(refused.batch_sha256), refused.detail) == (hashlib.sha256(b"no gzip").digest(), "bad_gzip")
+    wanted = refused_bytes(hashlib.sha256(b"no gzip").hexdigest(), ledger.micros(refused.received_at), "bad_gzip")
+    assert bytes(refused.hash) == leaf_hash(wanted)
+    names = set(Leaf.objects.filter(what="document").values_list("detail", flat=True))
+    assert f"contract Bare metal H100 version {version.number}" in names
+    assert any(name.startswith("rules ") for name in names)
+    assert made.size == Leaf.objects.count() == 4
+    assert make_checkpoint(inside, now + LATER).pk == made.pk  # each of them once
+
+
+def test_the_same_bytes_refused_and_then_taken_have_two_leaves(inside: Any) -> None:
+    body = packed(agent_id="a" * 8, seq=1)[0]
+    keep_refusal(key_for(inside), body, BatchRejected(422, "invalid", "x"))
+    receive(body, key_for(inside), {})
+    make_checkpoint(inside, timezone.now() + LATER)
+    kinds = Leaf.objects.exclude(what="document").order_by("what")
+    assert [(one.what, bytes(one.batch_sha256)) for one in kinds] == [
+        ("batch", bytes(kinds[0].batch_sha256)), ("refused", bytes(kinds[0].batch_sha256)),
+    ]  # fmt: skip
+
+
+def test_a_receipt_bears_the_logs_signature_and_a_duplicates_is_the_same(inside: Any) -> None:
+    body = packed(agent_id="a" * 8, seq=1)[0]
+    first, again = (receive(body, key_for(inside), {}).as_json() for _ in range(2))
+    assert (first["duplicate"], again["duplicate"]) == (False, True)
+    assert first["signature"] == again["signature"]
+    _, public = public_key(load_key().verifier())
+    signature = base64.b64decode(first["signature"])
+    said = [first[key] for key in ("batch_sha256", "node", "seq", "received_at")]
+    assert verify(public, receipt_bytes(*said), signature)
+    assert not verify(public, receipt_bytes(said[0], "other", *said[2:]), signature)
 
 
 def test_the_key_is_made_once_and_read_by_its_owner_only(inside: Any, tmp_path: Path) -> None:
@@ -110,5 +177,5 @@ def test_the_hourly_task_signs_each_orgs_own_log(inside: Any, beta: Any) -> None
     with connection.cursor() as cursor:
         cursor.execute("update fleet_inbox set received_at = received_at - interval '1 hour'")
     connection.set_schema_to_public()
-    assert checkpoint_org(inside.pk) == 2
+    assert checkpoint_org(inside.pk) == 3  # two batches and the rule set
     assert checkpoint_org(beta.pk) == 0

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -304,7 +305,7 @@ RESIGNED: list[tuple[str, str, Callable[[Files], Files]]] = [
     (
         "a checkpoint with another size",
         "checkpoints",
-        lambda f: {**f, note_name(f): f[note_name(f)].replace(b"\n2880\n", b"\n2881\n")},
+        lambda f: {**f, note_name(f): re.sub(rb"\n(\d+)\n", rb"\n1\1\n", f[note_name(f)], count=1)},
     ),
     (
         "a checkpoint without a signature",

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import json
 
 from claims.errors import ProofError
-
-ED25519 = b"\x01"
+from fleet.domain.signed_notes import ED25519, key_id
 
 
 def leaf_bytes(sha256: str, received_us: int, cluster: str, node: str, agent: str | None, seq: int | None) -> bytes:
@@ -18,9 +16,15 @@ def leaf_bytes(sha256: str, received_us: int, cluster: str, node: str, agent: st
     return json.dumps(parts, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def key_id(name: str, public: bytes) -> bytes:
-    """Four bytes that name a key in a note: SHA-256(name, newline, type, public key)."""
-    return hashlib.sha256(name.encode() + b"\n" + ED25519 + public).digest()[:4]
+def refused_bytes(sha256: str, refused_us: int, code: str) -> bytes:
+    """The bytes of the leaf of an upload that was refused."""
+    return json.dumps(["goodput/refused/1", sha256, str(refused_us), code], separators=(",", ":")).encode()
+
+
+def document_bytes(digest: str, adopted_us: int, name: str) -> bytes:
+    """The bytes of the leaf of a document that the org adopted: a contract's version, a rule set, an amendment."""
+    parts = ["goodput/document/1", digest, str(adopted_us), name]
+    return json.dumps(parts, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def public_key(verifier: str) -> tuple[str, bytes]:

@@ -8,6 +8,7 @@ from claims.domain.merkle import (
     EMPTY_ROOT,
     Checkpoint,
     Log,
+    consistency_from_edge,
     consistency_proof,
     inclusion_proof,
     leaf_hash,
@@ -159,3 +160,16 @@ def test_a_checkpoint_is_read_as_it_was_written():
 def test_a_damaged_checkpoint_is_refused(text):
     with pytest.raises(ProofError):
         read_checkpoint(text)
+
+
+@pytest.mark.parametrize("old", range(1, 40))
+def test_a_proof_from_the_edge_is_the_one_from_all_leaves(old):
+    hashes = [leaf_hash(bytes([number])) for number in range(80)]
+    log = Log()
+    for hashed in hashes[:old]:
+        log.append(hashed)
+    for new in (old, old + 1, old + 2, 2 * old, 79, 80):
+        found = consistency_from_edge(old, log.edge, hashes[old:new])
+        assert found == consistency_proof(hashes[:new], old)
+    with pytest.raises(ProofError):
+        consistency_from_edge(old, log.edge[1:], hashes[old:])
