@@ -15,14 +15,18 @@ from claims.document import document_of
 from claims.domain.assemble import assemble
 from claims.domain.contract import Contract as Terms
 from claims.domain.contract import pick_version
-from claims.domain.facts import FactRun, ancestors, translator
+from claims.domain.facts import UNREACHABLE, FactRun, ancestors
 from claims.domain.periods import Period, build
 from claims.domain.result import AutomaticCredit, Inputs
+from claims.domain.rule_spans import RuleSpan, Translator, plain_spans
+from claims.domain.spans import Spans
 from claims.errors import ContractError, InputsError
 from claims.models import Contract, ContractVersion, Invoice, Overlay, ms_at
 from claims.node_months import load_month, months_between, runs_of_months
-from fleet.domain.rules import load_rules
-from fleet.domain.slots import HOUR_MS, SLOT_MS
+from claims.windows import window_rows
+from claims.witnesses import witnessed_spans
+from fleet.dated import get_org_dated
+from fleet.domain.slots import HOUR_MS, SLOT_MS, SLOTS_PER_HOUR
 from fleet.models import Inbox, Node, NodeLive
 
 #: How far beyond the period facts are read, so that runs over its edges are whole.
@@ -99,22 +103,27 @@ def gather(contract: Contract, month: str, now: datetime) -> Gathered:
     first_ms = period.start_ms - MARGIN_MS
     end_ms = min(period.end_ms + MARGIN_MS, now_slot * SLOT_MS)
     nodes = _nodes(contract, terms)
-    facts, digests = _facts(nodes, first_ms, end_ms)
+    spans = rule_spans(first_ms, end_ms)
+    facts, digests = _facts(nodes, first_ms, end_ms, spans)
+    witnessed, witnesses = _witnesses(terms, nodes, first_ms, end_ms)
     overlays = list(Overlay.objects.filter(Q(contract=contract) | Q(contract=None), withdrawn_at=None))
+    planned = window_rows(nodes, first_ms, period.end_ms)
     invoice = Invoice.objects.filter(contract=contract, month=month).first()
     inputs = Inputs(
         period,
         facts,
-        [one.row() for one in overlays],
-        {},  # no probe reports yet: nothing was witnessed
+        [*(one.row() for one in overlays), *(row for row, _ in planned)],
+        witnessed,
         first_ms // SLOT_MS,
         max(end_ms // SLOT_MS, first_ms // SLOT_MS),
         **_money(invoice),
     )
-    rules = load_rules()
+    rules = next(
+        span.rules for span in reversed(spans) if span.first_slot <= max(period.first_slot, first_ms // SLOT_MS)
+    )
     frozen = {
         "watermark": _watermark(),
-        "rules": {"version": rules.version, "digest": rules.digest},
+        "rules": {"version": rules.version, "digest": rules.digest, "spans": plain_spans(spans)},
         "contract": {
             "name": contract.name,
             "version": str(version.number),
@@ -125,9 +134,10 @@ def gather(contract: Contract, month: str, now: datetime) -> Gathered:
         "month": month,
         "computed_ms": ms_at(now) or 0,
         "looked_at": [inputs.first_slot, inputs.end_slot],
-        "overlays": [plain_overlay(one) for one in overlays],
+        "overlays": [*(plain_overlay(one) for one in overlays), *(plain for _, plain in planned)],
         "invoice": None if invoice is None else plain_invoice(invoice),
-        "witnesses": "none: no probe reported in this period",
+        "witnesses": witnesses,
+        "witnessed": {name: [[str(a), str(b)] for a, b in found] for name, found in witnessed.items()},
         "node_months": digests,
     }
     return Gathered(version, terms, inputs, frozen, any(node.cluster.is_simulated for node in nodes))
@@ -149,7 +159,35 @@ def _nodes(contract: Contract, terms: Terms) -> list[Node]:
     return found
 
 
-def _facts(nodes: Sequence[Node], first_ms: int, end_ms: int) -> tuple[dict[str, Sequence[FactRun]], list[Any]]:
+def rule_spans(first_ms: int, end_ms: int) -> list[RuleSpan]:
+    """The rule sets of the org's hours in `[first_ms, end_ms)`, from the first one on."""
+    book = get_org_dated().book
+    first, end = first_ms // HOUR_MS, -(-end_ms // HOUR_MS)
+    hours = [first, *sorted({-(-at // HOUR_MS) for at in book.edges() if first < -(-at // HOUR_MS) < end})]
+    out: list[RuleSpan] = []
+    for hour in hours:
+        at_ms = hour * HOUR_MS
+        one = RuleSpan(
+            hour * SLOTS_PER_HOUR, book.base(at_ms), tuple(one for _, one in book.in_force(at_ms)), book.at(hour)
+        )
+        if not out or out[-1].rules.digest != one.rules.digest:
+            out.append(one)
+    return out
+
+
+def _witnesses(terms: Terms, nodes: Sequence[Node], first_ms: int, end_ms: int) -> tuple[dict[str, Spans], str]:
+    """Each node's slots in which a pair of witnesses was alive, and that in words; asked only where it matters."""
+    if UNREACHABLE not in terms.counts:
+        return {}, "not asked: this contract does not count lost connectivity"
+    found = witnessed_spans(nodes, first_ms, end_ms)
+    if not found:
+        return {}, "none: no probe watched these nodes while others of their cluster were heard"
+    return found, f"a probe and peers, for {len(found)} of {len(nodes)} nodes"
+
+
+def _facts(
+    nodes: Sequence[Node], first_ms: int, end_ms: int, spans: Sequence[RuleSpan]
+) -> tuple[dict[str, Sequence[FactRun]], list[Any]]:
     by_node: dict[int, list[Any]] = {node.pk: [] for node in nodes}
     kept = []
     names = {node.pk: node.name for node in nodes}
@@ -158,8 +196,7 @@ def _facts(nodes: Sequence[Node], first_ms: int, end_ms: int) -> tuple[dict[str,
             by_node[node_id].append(one)
             kept.append({"node": names[node_id], "id": str(node_id), "month": month, "digest": one.digest})
     runs = [(node.name, runs_of_months(by_node[node.pk])) for node in nodes]
-    translate = translator(load_rules().reasons)
-    return assemble(runs, first_ms // SLOT_MS, end_ms // SLOT_MS, translate), kept
+    return assemble(runs, first_ms // SLOT_MS, end_ms // SLOT_MS, Translator(spans).over), kept
 
 
 def _money(invoice: Invoice | None) -> dict[str, Any]:

@@ -20,8 +20,10 @@ from claims.domain.merkle import Checkpoint, Log, consistency_from_edge, leaf_ha
 from claims.errors import ProofError
 from claims.models import ContractVersion, Leaf, SignedCheckpoint
 from claims.verify.notes import document_bytes, leaf_bytes, refused_bytes
+from fleet.dated import amendment_of
 from fleet.domain.rules import load_rules
 from fleet.log_key import LogKey, load_key
+from fleet.models import Amendment
 from orgs.models import Org
 
 #: Batches younger than this may still be on their way into the table beside ones that are in it.
@@ -84,11 +86,17 @@ def _refused(until: datetime) -> list[Leaf]:
 
 
 def _documents(until: datetime, has_facts: bool) -> list[Leaf]:
-    """Leaves of what the org adopted and the log does not name yet: contract versions, and the rule set in use."""
+    """Leaves of what the org adopted and the log does not name yet: contract versions, amendments of rules, and the
+    rule set in use.
+    """
     known = set(Leaf.objects.filter(what=Leaf.What.DOCUMENT).values_list("detail", flat=True))
     found = [
         (version_name(one), one.digest, one.created_at)
         for one in ContractVersion.objects.select_related("contract").filter(created_at__lte=until).order_by("pk")
+    ]
+    found += [
+        (f"amendment {row.pk} of {row.code}", amendment_of(row).digest(), row.entered_at)
+        for row in Amendment.objects.filter(entered_at__lte=until).order_by("pk")
     ]
     if has_facts or found:
         rules = load_rules()

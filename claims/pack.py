@@ -24,9 +24,14 @@ from claims.ledger import Proofs, all_hashes, leaves_of, load_key, make_checkpoi
 from claims.models import Claim, NodeMonth, Report, SignedCheckpoint
 from claims.node_months import months_between
 from claims.verify.pack_file import MANIFEST_TAG, ZIP_DATE
+from claims.verify.recompute import fold_window
+from claims.verify.setting import Recording
 from claims.verify.words import VERIFY_MD
 from fleet.bodies import decompress, load_row
+from fleet.dated import dated_for
 from fleet.domain.slots import HOUR_MS, SLOT_MS, SLOTS_PER_HOUR
+from fleet.domain.state import NodeState
+from fleet.folding import received_batch
 from fleet.models import Inbox, NodeHour
 from orgs.models import Org
 from orgs.sheets import cell
@@ -96,7 +101,8 @@ def _documents(claim: Claim, report: Report) -> dict[str, bytes]:
         "reason": report.reason,
         "closes_at": None if claim.closes_at is None else claim.closes_at.isoformat(),
     }
-    folder = Path(rules_package.__file__).parent / report.inputs["rules"]["version"]
+    folder = Path(rules_package.__file__).parent
+    bases = {span["base"] for span in report.inputs["rules"]["spans"]}
     files = {
         "claim.json": canonical_json(about),
         "result.json": canonical_json(report.result),
@@ -107,7 +113,11 @@ def _documents(claim: Claim, report: Report) -> dict[str, bytes]:
             {"contract": result["coverage"], **{unit["name"]: unit["coverage"] for unit in result["units"]}}
         ),
         "incidents.csv": incidents_csv(result),
-        **{f"rules/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.toml"))},
+        **{
+            f"rules/{base}/{path.name}": path.read_bytes()
+            for base in sorted(bases)
+            for path in sorted((folder / base).glob("*.toml"))
+        },
     }
     if "ticket" in report.result:
         files["tickets.json"] = canonical_json(report.result["ticket"])
@@ -238,15 +248,21 @@ def _windows(report: Report, nodes: dict[int, str]) -> tuple[list[dict[str, Any]
             hours.setdefault(node_id, set()).add(hour)
     windows: list[dict[str, Any]] = []
     bodies: dict[str, bytes] = {}
+    dated_of = dated_for(list(hours))
     for node_id, wanted in sorted(hours.items()):
+        dated = dated_of(node_id)
         for low, high in _stretches(sorted(wanted)):
             last = high + MARGIN_HOURS
             found = Inbox.objects.filter(
                 node_ref=node_id, first_hour__lte=last + 1, last_hour__gte=low - 1, error=None
-            ).values_list("sha256", "body")
-            mine = {bytes(sha).hex(): bytes(body) for sha, body in found}
+            ).values_list("sha256", "body", "received_at")
+            rows = [(bytes(sha), bytes(body), at) for sha, body, at in found]
+            mine = {sha.hex(): body for sha, body, _ in rows}
             bodies.update(mine)
             state = _state_before(node_id, low)
+            setting = Recording(dated)
+            opening = NodeState.from_bytes(state) if state else None
+            fold_window(opening, low, last, [received_batch(*row) for row in rows], setting)
             windows.append(
                 {
                     "node": nodes[node_id],
@@ -256,6 +272,7 @@ def _windows(report: Report, nodes: dict[int, str]) -> tuple[list[dict[str, Any]
                     "margin": MARGIN_HOURS - 1,
                     "months": months_between(low * HOUR_MS, (last + 1) * HOUR_MS),
                     "batches": sorted(mine),
+                    "setting": setting.plain(),
                     "state": "",
                     "state_bytes": state,
                 }

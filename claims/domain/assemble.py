@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from claims.domain.facts import FactRun, Facts
+from claims.domain.facts import FactRun, Translate
 from claims.domain.month_runs import VerdictRun, facts_of_node
-from fleet.domain.verdicts import Verdict
 
 Runs = Mapping[str, Sequence[VerdictRun]]
 
 
 def assemble(
-    nodes: Iterable[tuple[str, Runs]], first: int, end: int, translate: Callable[[Verdict], Facts]
+    nodes: Iterable[tuple[str, Runs]], first: int, end: int, translate: Translate
 ) -> dict[str, Sequence[FactRun]]:
     """Each subject's facts in the slots `[first, end)`. Of two nodes of one name the later is the newer hardware."""
     runs: dict[str, Runs] = {}

@@ -180,26 +180,17 @@ def _weights(codes: Sequence[str], weight: int, rules: Mapping[str, RuleReason])
     return out
 
 
-def translator(rules: Mapping[str, RuleReason]) -> Callable[[Verdict], Facts]:
-    """`facts_of` for one rule set, each distinct verdict translated once."""
-    known: dict[Verdict, Facts] = {}
-
-    def translate(verdict: Verdict) -> Facts:
-        found = known.get(verdict)
-        if found is None:
-            found = known[verdict] = facts_of(verdict, rules)
-        return found
-
-    return translate
+#: The parts of a run `[first, end)` with one set of facts each (claims.domain.rule_spans.Translator.over).
+Translate = Callable[[int, int, Verdict], Iterable[tuple[int, int, Facts]]]
 
 
-def runs_of(verdict_runs: Iterable[tuple[int, int, Verdict]], translate: Callable[[Verdict], Facts]) -> list[FactRun]:
+def runs_of(verdict_runs: Iterable[tuple[int, int, Verdict]], translate: Translate) -> list[FactRun]:
     """A subject's runs from the fold's, in slot order; equal neighbours are joined."""
     out: list[FactRun] = []
-    for first, end, verdict in verdict_runs:
-        facts = translate(verdict)
-        if out and out[-1].end_slot == first and out[-1].facts is facts:
-            out[-1] = FactRun(out[-1].first_slot, end, facts)
-        else:
-            out.append(FactRun(first, end, facts))
+    for run in verdict_runs:
+        for first, end, facts in translate(*run):
+            if out and out[-1].end_slot == first and out[-1].facts is facts:
+                out[-1] = FactRun(out[-1].first_slot, end, facts)
+            else:
+                out.append(FactRun(first, end, facts))
     return out

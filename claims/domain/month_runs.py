@@ -8,10 +8,10 @@ Equal runs give equal bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from claims.domain.facts import FactRun, Facts, runs_of
+from claims.domain.facts import FactRun, Translate, runs_of
 from claims.errors import InputsError
 from fleet.domain.strips import HourRow
 from fleet.domain.verdicts import UNKNOWN_PROVISIONAL, State, Verdict
@@ -45,7 +45,7 @@ def collect(rows: Iterable[HourRow]) -> dict[str, list[VerdictRun]]:
 
 
 def facts_of_node(
-    node: str, runs: Mapping[str, Sequence[VerdictRun]], translate: Callable[[Verdict], Facts]
+    node: str, runs: Mapping[str, Sequence[VerdictRun]], translate: Translate
 ) -> dict[str, list[FactRun]]:
     """A node's runs as facts under the names that contracts use: `n` is the node, `g3` its place `node/gpu3`.
 

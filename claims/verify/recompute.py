@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -13,12 +13,14 @@ from agent import wire
 from claims.document import document_of
 from claims.domain.assemble import assemble
 from claims.domain.contract_load import contract_from_json, digest
-from claims.domain.facts import translator
-from claims.domain.month_runs import collect, decode
+from claims.domain.month_runs import VerdictRun, collect, decode
 from claims.domain.periods import build
 from claims.domain.result import AutomaticCredit, Inputs
 from claims.domain.rows import Row
+from claims.domain.rule_spans import RuleSpan, Translator, read_spans
 from claims.errors import PackError
+from claims.verify.setting import Replayed
+from fleet.domain.context import Dated
 from fleet.domain.node_hours import ReceivedBatch, refold
 from fleet.domain.rules import Rules, read_rules
 from fleet.domain.slots import SLOTS_PER_HOUR
@@ -27,11 +29,14 @@ from fleet.domain.state import NodeState
 Files = Mapping[str, bytes]
 
 
-def rules_of(files: Files) -> Rules:
-    """The rule set that the pack encloses."""
-    texts = {name.rpartition("/")[2]: raw.decode() for name, raw in files.items() if name.startswith("rules/")}
-    version = json.loads(files["inputs.json"])["rules"]["version"]
-    return read_rules(version, texts)
+def rules_of(files: Files) -> list[RuleSpan]:
+    """The rule sets that the pack encloses, by their time."""
+
+    def base(version: str) -> Rules:
+        folder = f"rules/{version}/"
+        return read_rules(version, {n.rpartition("/")[2]: b.decode() for n, b in files.items() if n.startswith(folder)})
+
+    return read_spans(json.loads(files["inputs.json"])["rules"]["spans"], base)
 
 
 def row_of(plain: Mapping[str, Any]) -> Row:
@@ -61,9 +66,7 @@ def inputs_of(files: Files) -> tuple[Any, Inputs]:
     terms = contract_from_json(files["contract.json"])
     if digest(terms) != frozen["contract"]["digest"]:
         raise PackError("contract.json is not the contract that the report was computed under.")
-    rules = rules_of(files)
-    if rules.digest != frozen["rules"]["digest"]:
-        raise PackError("rules/ is not the rule set that the report was computed under.")
+    spans = rules_of(files)
     first, end = frozen["looked_at"]
     runs: dict[str, dict[str, list[Any]]] = {}
     names = {}
@@ -75,7 +78,7 @@ def inputs_of(files: Files) -> tuple[Any, Inputs]:
         for subject, line in decode(raw).items():
             runs.setdefault(one["id"], {}).setdefault(subject, []).extend(line)
     order = [str(number) for number in sorted(int(one) for one in runs)]
-    facts = assemble([(names[one], runs[one]) for one in order], first, end, translator(rules.reasons))
+    facts = assemble([(names[one], runs[one]) for one in order], first, end, Translator(spans).over)
     invoice = frozen["invoice"]
     money: dict[str, Any] = {}
     if invoice is not None:
@@ -90,7 +93,8 @@ def inputs_of(files: Files) -> tuple[Any, Inputs]:
         }
     period = build(terms.period_kind, frozen["month"], terms.zone or "UTC", terms.anchor_day)
     rows = [row_of(one) for one in frozen["overlays"]]
-    return terms, Inputs(period, facts, rows, {}, first, end, **money)
+    witnessed = {name: [(int(a), int(b)) for a, b in found] for name, found in frozen.get("witnessed", {}).items()}
+    return terms, Inputs(period, facts, rows, witnessed, first, end, **money)
 
 
 def result_of(files: Files) -> dict[str, Any]:
@@ -129,7 +133,7 @@ def folded_windows(files: Files, progress: Callable[[int, int], None] = lambda d
 
     Both are clipped to the window's hours, which leave out the margin that closes the last stretch.
     """
-    rules, read = rules_of(files), decoder()
+    spans, read = rules_of(files), decoder()
     windows = json.loads(files["windows.json"])
     skeleton = {one["sha256"]: one for one in json.loads(files["skeleton.json"])}
     for number, window in enumerate(windows):
@@ -142,9 +146,7 @@ def folded_windows(files: Files, progress: Callable[[int, int], None] = lambda d
         if window["state"]:
             opening = NodeState.from_bytes(files[window["state"]])
         first, last = window["first_hour"], window["last_hour"]
-        done = refold(opening, first, last, lambda hour, mine=batches: mine, lambda hour: None, rules)  # type: ignore[misc]
-        rows = [done.rows[hour] for hour in sorted(done.rows) if first <= hour <= last]
-        found = collect(rows)
+        found = fold_window(opening, first, last, batches, Replayed(spans, window["setting"]))
         used: dict[str, list[Any]] = {}
         for month in window["months"]:
             for subject, line in decode(files[f"runs/{window['node_id']}-{month}.json"]).items():
@@ -152,6 +154,14 @@ def folded_windows(files: Files, progress: Callable[[int, int], None] = lambda d
         low, high = first * SLOTS_PER_HOUR, (last - window["margin"]) * SLOTS_PER_HOUR
         yield window, clipped(found, low, high), clipped(used, low, high)
         progress(number + 1, len(windows))
+
+
+def fold_window(
+    opening: NodeState | None, first: int, last: int, batches: Sequence[ReceivedBatch], dated: Dated
+) -> dict[str, list[VerdictRun]]:
+    """The runs of the hours `first..last` from these batches and the state before them."""
+    done = refold(opening, first, last, lambda hour: batches, lambda hour: None, dated)
+    return collect(done.rows[hour] for hour in sorted(done.rows) if first <= hour <= last)
 
 
 def clipped(runs: Mapping[str, Iterable[Any]], low: int, high: int) -> dict[str, list[Any]]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from claims.domain.evaluate import evaluate
-from claims.domain.facts import FactRun, Standing, ancestors, facts_of, parent, runs_of, translator
+from claims.domain.facts import FactRun, Standing, ancestors, facts_of, parent, runs_of
+from claims.domain.rule_spans import RuleSpan, Translator, always, plain_spans, read_spans
+from claims.errors import InputsError
 from claims.tests.domain.test_traps import inputs, line, terms
-from fleet.domain.rules import load_rules
+from fleet.domain.rules import amend, amendment, load_rules
 from fleet.domain.verdicts import HEALTHY, UNKNOWN_PROVISIONAL, State, Verdict, unknown
 
 RULES = load_rules().reasons
@@ -82,15 +86,34 @@ def test_a_code_that_no_rule_knows_is_skipped():
 
 def test_runs_are_joined_where_the_facts_are_the_same():
     dead = Verdict(State.OBSERVED, 0, 0, 0, ("XID_79",))
-    translate = translator(RULES)
+    translator = always(load_rules())
     runs = runs_of(
-        [(0, 240, HEALTHY), (240, 250, HEALTHY), (250, 260, dead), (300, 310, unknown("NO_DATA"))], translate
+        [(0, 240, HEALTHY), (240, 250, HEALTHY), (250, 260, dead), (300, 310, unknown("NO_DATA"))], translator.over
     )
     assert [(run.first_slot, run.end_slot) for run in runs] == [(0, 250), (250, 260), (300, 310)]
     assert isinstance(runs[0], FactRun)
-    assert runs[1].facts is translate(dead)
+    assert runs[1].facts is next(translator.over(250, 260, dead))[2]
 
 
 def test_a_place_lies_in_its_node():
     assert (parent("n1/gpu0"), parent("n1")) == ("n1", "")
     assert ancestors("n1/gpu0") == ["n1/gpu0", "n1"]
+
+
+def test_a_run_over_an_amendment_has_the_facts_of_each_time():
+    rules = load_rules()
+    changed = amendment("XID_79", {"party": "customer"}, "the owner pulls cards", from_ms=3_600_000)
+    spans = [
+        RuleSpan(0, rules.version, (), rules),
+        RuleSpan(240, rules.version, (changed,), amend(rules, [changed])),
+    ]
+    dead = Verdict(State.OBSERVED, 0, 0, 0, ("XID_79",))
+    for known in (spans, read_spans(json.loads(json.dumps(plain_spans(spans))), load_rules)):
+        runs = runs_of([(100, 300, dead)], Translator(known).over)
+        assert [(a, b, facts.reasons[0].party) for a, b, facts in runs] == [
+            (100, 240, "infrastructure"), (240, 300, "customer"),
+        ]  # fmt: skip
+    plain = plain_spans(spans)
+    plain[1]["amendments"][0]["reason"] = "another"
+    with pytest.raises(InputsError, match="not those that the report"):
+        read_spans(plain, load_rules)

@@ -10,11 +10,11 @@ import pytest
 
 from claims.domain.contract_load import contract_from
 from claims.domain.evaluate import evaluate
-from claims.domain.facts import translator
 from claims.domain.month_runs import collect, decode, encode, facts_of_node
 from claims.domain.periods import Period
 from claims.domain.result import Inputs
 from claims.domain.rows import Row
+from claims.domain.rule_spans import always
 from claims.tests.domain.test_traps import TERMS
 from fleet.domain.rules import load_rules
 from fleet.domain.slots import HOUR_MS
@@ -38,7 +38,7 @@ def month_of(scenario):
     node = scenarios.run(scenario)
     rows = [HourRow.from_bytes(node.rows[hour]) for hour in sorted(node.rows)]
     runs = decode(encode(collect(rows)))
-    facts = facts_of_node("n1", runs, translator(RULES))
+    facts = facts_of_node("n1", runs, always(load_rules()).over)
     period = Period("calendar_month", "UTC", "test", min(node.rows) * HOUR_MS, (max(node.rows) + 1) * HOUR_MS)
     return runs, facts, period
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from claims.domain.facts import translator
 from claims.domain.month_runs import collect, decode, encode, facts_of_node
+from claims.domain.rule_spans import always
 from claims.errors import InputsError
 from fleet.domain.rules import load_rules
 from fleet.domain.strips import HourRow
@@ -40,7 +40,7 @@ def test_bytes_give_back_the_runs_and_are_canonical():
 
 def test_a_nodes_subjects_become_its_places():
     runs = {"n": [(0, 9, unknown("NO_DATA"))], "g3": [(0, 9, DEAD)], "p:0011": [(0, 9, HEALTHY)]}
-    facts = facts_of_node("n17", runs, translator(load_rules().reasons))
+    facts = facts_of_node("n17", runs, always(load_rules()).over)
     assert sorted(facts) == ["n17", "n17/gpu3"]
     assert facts["n17"][0].facts.blind
     assert [reason.code for reason in facts["n17/gpu3"][0].facts.reasons] == ["XID_79"]

@@ -1,0 +1,72 @@
+"""Maintenance windows of the fleet as dated rows of a contract: announced work, applied here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db.models import Q
+
+from claims.domain.rows import MAINTENANCE, Row, slots_touched
+from fleet.dated import ms_of
+from fleet.models import MaintenanceWindow, Node
+
+#: What a window is for a contract, by who announced it: the owner's own work is nobody else's.
+KIND_OF = {"provider": MAINTENANCE, "vendor": MAINTENANCE, "customer": "customer_cause"}
+
+
+def window_rows(nodes: Sequence[Node], first_ms: int, end_ms: int) -> list[tuple[Row, dict[str, Any]]]:
+    """The rows of the windows that touch `[first_ms, end_ms)`, each with its plain form; one a node and window."""
+    found = MaintenanceWindow.objects.filter(
+        Q(node__in=nodes) | Q(node=None, cluster__in={node.cluster_id for node in nodes}),
+        withdrawn_at=None,
+        starts_at__lt=_at(end_ms),
+        ends_at__gt=_at(first_ms),
+    )
+    out = []
+    for window in found:
+        for node in nodes:
+            if window.cluster_id != node.cluster_id or window.node_id not in (None, node.pk):
+                continue
+            name = node.name if window.place is None or window.node_id is None else f"{node.name}/gpu{window.place}"
+            out.append(_row(window, name))
+    return out
+
+
+def _row(window: MaintenanceWindow, resource: str) -> tuple[Row, dict[str, Any]]:
+    first, end = slots_touched(ms_of(window.starts_at), ms_of(window.ends_at))
+    kind = KIND_OF[window.source]
+    row = Row(
+        kind,
+        resource,
+        first,
+        end,
+        window.author,
+        ms_of(window.entered_at),
+        notice_s=window.notice_s,
+        reference=window.reference,
+        provider_word=window.source == "provider",
+    )
+    plain = {
+        "id": f"window-{window.pk}",
+        "kind": kind,
+        "resource": resource,
+        "starts_at": window.starts_at.isoformat(),
+        "ends_at": window.ends_at.isoformat(),
+        "first_slot": str(first),
+        "end_slot": str(end),
+        "acknowledged_slot": None,
+        "pauses": [],
+        "notice_s": None if window.notice_s is None else str(window.notice_s),
+        "reference": window.reference,
+        "provider_word": row.provider_word,
+        "author": window.author,
+        "entered_at": window.entered_at.isoformat(),
+        "entered_late": row.entered_late(),
+    }
+    return row, plain
+
+
+def _at(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
