@@ -48,7 +48,7 @@ def _row(window: MaintenanceWindow, resource: str) -> tuple[Row, dict[str, Any]]
         reference=window.reference,
         provider_word=window.source == "provider",
     )
-    plain = {
+    plain: dict[str, Any] = {
         "id": f"window-{window.pk}",
         "kind": kind,
         "resource": resource,

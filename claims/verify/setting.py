@@ -66,8 +66,8 @@ class Replayed(Dated):
     def __init__(self, spans: Sequence[RuleSpan], plain: Mapping[str, Any]) -> None:
         self._spans = spans
         self._table = [_context(one) for one in plain["contexts"]] or [EMPTY]
-        self._hours = {(hour, bool(is_first)): place for hour, is_first, place in plain["hours"]}
-        self._silences = {tuple(one[:5]): one[5] for one in plain["silences"]}
+        self._hours: dict[Any, int] = {(hour, bool(is_first)): place for hour, is_first, place in plain["hours"]}
+        self._silences: dict[Any, int] = {tuple(one[:5]): one[5] for one in plain["silences"]}
 
     def rules(self, hour: int) -> Rules:
         """See Dated."""
