@@ -9,8 +9,8 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException, RemoteDisconnected
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -18,7 +18,9 @@ from urllib.parse import urlsplit
 
 import urllib3
 from django.conf import settings
+from urllib3 import BaseHTTPResponse
 from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.util.ssl_match_hostname import CertificateError
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -125,27 +127,54 @@ def resolve(url: str) -> Target:
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
-    """POST to a URL; the status, which is 2xx. Raises TargetRefused, and CallFailed for whatever is no success."""
+    """POST to a URL; the status, which is 2xx. Raises TargetRefused, and CallFailed for whatever is no success.
+
+    Of the answer nothing but its head is read: what it says may be another's, and is shown to nobody.
+    """
+    with _call(url, "POST", body, headers) as answer:
+        return int(answer.status)
+
+
+def exchange(url: str, body: bytes | None, headers: Mapping[str, str], most_bytes: int = 65_536) -> bytes:
+    """The body of the answer to a POST, or to a GET where `body` is None, for programs that check what it is.
+
+    Raises as `post`, and CallFailed for an answer of more than `most_bytes`.
+    """
+    with _call(url, "GET" if body is None else "POST", body, headers) as answer:
+        found: bytes = answer.read(most_bytes + 1, decode_content=False)
+    if len(found) > most_bytes:
+        raise CallFailed(f"Its answer is longer than {most_bytes} bytes.", answer.status)
+    return found
+
+
+@contextmanager
+def _call(url: str, method: str, body: bytes | None, headers: Mapping[str, str]) -> Iterator[BaseHTTPResponse]:
+    """The answer to one request, its body unread, if it is a success; the connection ends with the block."""
     target = resolve(url)
     connection = _connection(target)
     late = threading.Timer(WHOLE_SECONDS, lambda: _cut(connection))
     late.daemon = True
     late.start()
     try:
-        sent = {"Host": _host_header(target), "User-Agent": "Goodput-Alerts", **headers}
-        connection.request("POST", target.path, body=body, headers=sent, preload_content=False)
+        sent = {"Host": _host_header(target), "User-Agent": "Goodput", **headers}
+        connection.request(method, target.path, body=body, headers=sent, preload_content=False)
         answer = connection.getresponse()
-        status, wait = answer.status, answer.headers.get("Retry-After", "")
+        _refuse_failure(answer)
+        yield answer
     except (urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError) as error:
         raise CallFailed(_words(error)) from None  # the error's own words would hold the path, and the path the secret
     finally:
         late.cancel()
         connection.close()
-    if not 200 <= status < 300:
-        told = " A redirect is not followed." if 300 <= status < 400 else ""
+
+
+def _refuse_failure(answer: BaseHTTPResponse) -> None:
+    """Raise CallFailed for an answer that is no success."""
+    if not 200 <= answer.status < 300:
+        told = " A redirect is not followed." if 300 <= answer.status < 400 else ""
+        wait = answer.headers.get("Retry-After", "")
         seconds = int(wait) if wait.isdecimal() and len(wait) < 6 else None
-        raise CallFailed(f"It answered {status}.{told}", status, seconds)
-    return status
+        raise CallFailed(f"It answered {answer.status}.{told}", answer.status, seconds)
 
 
 def _connection(target: Target) -> HTTPConnection:
@@ -182,7 +211,7 @@ def _words(error: Exception) -> str:
     cause = error
     while isinstance(cause.__cause__ or cause.__context__, Exception):
         cause = cause.__cause__ or cause.__context__  # type: ignore[assignment]
-    if isinstance(error, urllib3.exceptions.SSLError) or isinstance(cause, ssl.SSLError):
+    if isinstance(error, urllib3.exceptions.SSLError) or isinstance(cause, ssl.SSLError | CertificateError):
         return "TLS failed: its certificate is not valid for this name, or it speaks no TLS."
     if isinstance(cause, ConnectionRefusedError):
         return "The connection was refused."

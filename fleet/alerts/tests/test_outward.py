@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from fleet.alerts import outward
 from fleet.alerts.errors import ChannelInvalid
 from fleet.alerts.models import Channel, Delivery
-from fleet.alerts.outward import CallFailed, TargetRefused, check_url, is_allowed, post, resolve
+from fleet.alerts.outward import CallFailed, TargetRefused, check_url, exchange, is_allowed, post, resolve
 from fleet.alerts.sealing import SealBroken, seal, unseal
 from fleet.alerts.services import change_channel, held_secrets, shown
 from fleet.alerts.tests.conftest import HttpSink
@@ -170,6 +178,63 @@ def test_a_receiver_that_drips_does_not_hold_the_worker(
         stop.set()
         threads[0].join(5)
     assert not was_held
+
+
+def test_an_exchange_reads_the_answer_up_to_its_bound(http_sink: HttpSink) -> None:
+    assert exchange(f"{http_sink.url}/x", b"question", {"Content-Type": "application/timestamp-query"}) == b"ok"
+    assert http_sink.received[0].headers["content-type"] == "application/timestamp-query"
+    with pytest.raises(CallFailed, match="longer than 1 bytes"):
+        exchange(f"{http_sink.url}/x", b"question", {}, most_bytes=1)
+    with pytest.raises(CallFailed, match="answered 501"):
+        exchange(f"{http_sink.url}/x", None, {})  # the receiver of these tests knows no GET
+
+
+@pytest.fixture
+def tls_sink(tmp_path: Path) -> Iterator[tuple[int, str]]:
+    """(port, certificate file) of a TLS server whose certificate says sink.example."""
+    now = datetime.now(UTC)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sink.example")])
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(1))
+    made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName("sink.example")]), critical=False)
+    made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    cert, secret = tmp_path / "cert.pem", tmp_path / "key.pem"
+    cert.write_bytes(made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
+    secret.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, secret)
+    stop = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+
+        def serve() -> None:
+            while not stop.is_set():
+                with suppress(OSError):
+                    peer, _ = server.accept()
+                    peer.settimeout(5)
+                    with peer, context.wrap_socket(peer, server_side=True) as tls:
+                        tls.recv(65536)
+                        tls.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1], str(cert)
+        stop.set()
+        thread.join()
+
+
+def test_tls_is_checked_against_the_name_that_was_typed(
+    tls_sink: tuple[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, cert = tls_sink
+    answers_of(monkeypatch, ["127.0.0.1"])
+    with pytest.raises(CallFailed, match="TLS failed"):  # nobody vouches for it
+        post(f"https://sink.example:{port}/", b"{}", {})
+    trusted = ssl.create_default_context(cafile=cert)
+    monkeypatch.setattr(ssl, "create_default_context", lambda: trusted)
+    assert post(f"https://sink.example:{port}/", b"{}", {}) == 204
+    with pytest.raises(CallFailed, match="TLS failed"):  # trusted, but for another name
+        post(f"https://other.example:{port}/", b"{}", {})
 
 
 @pytest.mark.django_db
