@@ -35,8 +35,6 @@ EDGE_MS = 3 * SLOT_MS
 PEERS_AFTER_MS = 120_000
 MAX_ORGS = 256  # kept in memory
 
-Change = tuple[int, int]  # (adoption's position or -1, bit set of the amendments in force)
-
 
 def ms_of(at: datetime) -> int:
     """An instant as ms since 1970 UTC."""
@@ -57,17 +55,30 @@ class Declared:
         return self.from_ms < (hour + 1) * HOUR_MS and (self.until_ms is None or self.until_ms > hour * HOUR_MS)
 
 
+@dataclass(frozen=True)
+class Amended:
+    """An amendment with its dates. Its end is no part of what a row's version names: it may be set later."""
+
+    pk: int
+    until_ms: int | None
+    one: Any  # fleet.domain.rules.Amendment, without an end
+
+    def is_in_force(self, at_ms: int) -> bool:
+        """Whether it holds at this instant."""
+        return bool(self.one.from_ms <= at_ms) and (self.until_ms is None or at_ms < self.until_ms)
+
+
 @dataclass
 class RuleBook:
-    """Which rule set is in force when: adoptions (from ms, version) and amendments, both in the order entered."""
+    """Which rule set is in force when: adoptions (from ms, version) by date, amendments in the order entered."""
 
     adoptions: list[tuple[int, str]] = field(default_factory=list)
-    amendments: list[tuple[int, Any]] = field(default_factory=list)  # (pk, fleet.domain.rules.Amendment)
+    amendments: list[Amended] = field(default_factory=list)
     _made: dict[tuple[str, tuple[int, ...]], Rules] = field(default_factory=dict)
     _hours: dict[int, Rules] = field(default_factory=dict)
 
     def at(self, hour: int) -> Rules:
-        """The rule set of this hour (hours since 1970 UTC): what is in force at its beginning."""
+        """The rule set of this hour (hours since 1970 UTC): what is in force at its beginning. Raises RulesError."""
         found = self._hours.get(hour)
         if found is None:
             if len(self._hours) > 4096:
@@ -80,23 +91,23 @@ class RuleBook:
         in_force = [version for from_ms, version in self.adoptions if from_ms <= at_ms]
         return in_force[-1] if in_force else LATEST
 
-    def in_force(self, at_ms: int) -> list[tuple[int, Any]]:
+    def in_force(self, at_ms: int) -> list[Amended]:
         """The amendments in force at this instant."""
-        return [(pk, one) for pk, one in self.amendments if one.is_in_force(at_ms)]
+        return [one for one in self.amendments if one.is_in_force(at_ms)]
 
     def _at(self, at_ms: int) -> Rules:
         version, chosen = self.base(at_ms), self.in_force(at_ms)
-        key = (version, tuple(pk for pk, _ in chosen))
+        key = (version, tuple(one.pk for one in chosen))
         found = self._made.get(key)
         if found is None:
-            found = self._made[key] = amend(load_rules(version), [one for _, one in chosen])
+            found = self._made[key] = amend(load_rules(version), [one.one for one in chosen])
         return found
 
     def edges(self) -> list[int]:
         """Every instant (ms) at which something comes into force or ends, sorted."""
         marks = {from_ms for from_ms, _ in self.adoptions}
-        for _, one in self.amendments:
-            marks.update(at for at in (one.from_ms, one.to_ms) if at is not None)
+        for one in self.amendments:
+            marks.update(at for at in (one.one.from_ms, one.until_ms) if at is not None)
         return sorted(marks)
 
 
@@ -171,16 +182,13 @@ def read_book() -> RuleBook:
     """The org's adoptions and amendments that are not withdrawn."""
     adoptions = RuleAdoption.objects.filter(withdrawn_at=None).order_by("from_at", "pk")
     rows = Amendment.objects.filter(withdrawn_at=None).order_by("pk")
-    return RuleBook(
-        [(ms_of(row.from_at), row.version) for row in adoptions],
-        [(row.pk, amendment_of(row)) for row in rows],
-    )
+    return RuleBook([(ms_of(row.from_at), row.version) for row in adoptions], [amended_of(row) for row in rows])
 
 
-def amendment_of(row: Amendment) -> Any:
+def amended_of(row: Amendment) -> Amended:
     """The row as the rules take it. Raises RulesError for a change that no rule can have."""
-    until = None if row.until_at is None else ms_of(row.until_at)
-    return amendment(row.code, row.changes, row.reason, ms_of(row.from_at), until)
+    one = amendment(row.code, row.changes, row.reason, ms_of(row.from_at))
+    return Amended(row.pk, None if row.until_at is None else ms_of(row.until_at), one)
 
 
 def context_of(row: ExpectedHardware) -> Context:
