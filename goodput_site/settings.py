@@ -150,7 +150,12 @@ AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"
 
 # The way in is django-allauth's; orgs/accounts.py holds where we differ. Nobody signs up: people are invited.
 ACCOUNT_ADAPTER = "orgs.accounts.AccountAdapter"
-ACCOUNT_FORMS = {"login": "orgs.forms.LoginForm"}
+ACCOUNT_FORMS = {
+    "login": "orgs.forms.LoginForm",
+    "set_password": "orgs.forms.NewPasswordForm",
+    "change_password": "orgs.forms.OtherPasswordForm",
+    "reset_password_from_key": "orgs.forms.ForgottenPasswordForm",
+}
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None

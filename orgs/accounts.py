@@ -16,6 +16,7 @@ from allauth.account.internal.flows.login import get_authentication_records
 from allauth.account.utils import user_email
 from allauth.core import context
 from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.models import Authenticator
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from cryptography.fernet import Fernet, InvalidToken
 from django.conf import settings
@@ -152,6 +153,11 @@ class MfaAdapter(DefaultMFAAdapter):
     def build_totp_svg(self, url: str) -> str:
         """Nothing: the page draws it (templatetags/people.py)."""
         return ""
+
+    def generate_authenticator_name(self, user: Any, type: Any) -> str:
+        """What a new passkey is called until its owner says otherwise."""
+        known = Authenticator.objects.filter(user_id=user.pk, type=type).count()
+        return f"Passkey {known + 1}" if known else "Passkey"
 
     def _get_site_name(self) -> str:
         return "Goodput"
