@@ -20,7 +20,7 @@ from claims.domain.merkle import Checkpoint, Log, consistency_from_edge, leaf_ha
 from claims.errors import ProofError
 from claims.models import ContractVersion, Leaf, SignedCheckpoint
 from claims.verify.notes import document_bytes, leaf_bytes, refused_bytes
-from fleet.dated import amendment_of
+from fleet.dated import amended_of
 from fleet.domain.rules import load_rules
 from fleet.log_key import LogKey, load_key
 from fleet.models import Amendment
@@ -95,7 +95,7 @@ def _documents(until: datetime, has_facts: bool) -> list[Leaf]:
         for one in ContractVersion.objects.select_related("contract").filter(created_at__lte=until).order_by("pk")
     ]
     found += [
-        (f"amendment {row.pk} of {row.code}", amendment_of(row).digest(), row.entered_at)
+        (f"amendment {row.pk} of {row.code}", amended_of(row).one.digest(), row.entered_at)
         for row in Amendment.objects.filter(entered_at__lte=until).order_by("pk")
     ]
     if has_facts or found:
