@@ -186,9 +186,13 @@ def read_book() -> RuleBook:
 
 
 def amended_of(row: Amendment) -> Amended:
-    """The row as the rules take it. Raises RulesError for a change that no rule can have."""
-    one = amendment(row.code, row.changes, row.reason, ms_of(row.from_at))
-    return Amended(row.pk, None if row.until_at is None else ms_of(row.until_at), one)
+    """The row with its dates. Raises RulesError for a change that no rule can have."""
+    return Amended(row.pk, None if row.until_at is None else ms_of(row.until_at), amendment_of(row))
+
+
+def amendment_of(row: Amendment) -> Any:
+    """The row as the rules take it, without its end, which may be set later. Raises RulesError."""
+    return amendment(row.code, row.changes, row.reason, ms_of(row.from_at))
 
 
 def context_of(row: ExpectedHardware) -> Context:
