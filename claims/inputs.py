@@ -168,7 +168,7 @@ def rule_spans(first_ms: int, end_ms: int) -> list[RuleSpan]:
     for hour in hours:
         at_ms = hour * HOUR_MS
         one = RuleSpan(
-            hour * SLOTS_PER_HOUR, book.base(at_ms), tuple(one for _, one in book.in_force(at_ms)), book.at(hour)
+            hour * SLOTS_PER_HOUR, book.base(at_ms), tuple(one.one for one in book.in_force(at_ms)), book.at(hour)
         )
         if not out or out[-1].rules.digest != one.rules.digest:
             out.append(one)
