@@ -1,4 +1,4 @@
-"""`python -m agent`: the command line. The NVML child is told apart first and loads nothing it does not need."""
+"""`python -m agent`: the command line. Children are told apart first and load nothing they do not need."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ def main() -> int:
         from agent.collect.nvml_child import serve
 
         return serve()
+    if sys.argv[1:2] == ["_authorities"]:
+        from agent.authorities_split import main as split
+
+        return split(sys.argv[2:])
     _spare_ssl()
     from agent.cli import main as command
 

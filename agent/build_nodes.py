@@ -142,13 +142,17 @@ def build(settings: Settings, sending: bool = True) -> tuple[list[Node], Lock]:
         if simulated:
             world = World(settings.seed, name, settings.scenario, role)
             sim_clock = SimClock(world)
-            sender = Sender(store, sim_clock, Transport(endpoint), token, signer.sign) if sending else None
+            sender = (
+                Sender(store, sim_clock, Transport(endpoint, state_dir=directory), token, signer.sign)
+                if sending
+                else None
+            )
             nodes.append(
                 Node(cluster, name, sim_clock, simulated_collectors(world), store, sender, True, shutdown="clean")
             )
             continue
         clock = SystemClock()
-        sender = Sender(store, clock, Transport(endpoint), token, signer.sign) if sending else None
+        sender = Sender(store, clock, Transport(endpoint, state_dir=directory), token, signer.sign) if sending else None
         collectors = real_collectors(settings, directory, clock)
         labelled = settings.allow_inject == "yes"  # test faults are no evidence, so nothing of this agent is
         shutdown, net = last_shutdown(), Net(settings.peers)

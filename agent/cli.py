@@ -35,13 +35,15 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="goodput-agent", description="Reads GPU hardware facts and delivers them to a Goodput server."
+        prog="goodput-agent",
+        description="Reads GPU hardware facts and delivers them to a Goodput server.",
+        formatter_class=_formatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, action: Any, text: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text)
+        sub = commands.add_parser(name, help=text, description=text, formatter_class=_formatter)
         config.add_options(sub)
         sub.set_defaults(action=action)
         return sub
@@ -72,6 +74,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """Help as wide as the terminal says; argparse would load compressors (0.5 MB) to ask it itself."""
+    try:
+        width = os.get_terminal_size(1).columns
+    except OSError:
+        width = int(os.environ["COLUMNS"]) if os.environ.get("COLUMNS", "").isdigit() else 80
+    return argparse.HelpFormatter(prog, width=max(40, width) - 2)
+
+
 def _run(_arguments: argparse.Namespace, settings: config.Settings) -> int:
     from agent.build_nodes import build
     from agent.control import Control, refuse_fault
@@ -99,9 +110,7 @@ def _run(_arguments: argparse.Namespace, settings: config.Settings) -> int:
 
 
 def _simulate(arguments: argparse.Namespace, settings: config.Settings) -> int:
-    from dataclasses import replace
-
-    return _run(arguments, replace(settings, source="sim"))
+    return _run(arguments, settings._replace(source="sim"))
 
 
 def _once(arguments: argparse.Namespace, settings: config.Settings) -> int:

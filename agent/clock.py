@@ -10,9 +10,10 @@ import hashlib
 import os
 import struct
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional, Protocol
+from typing import NamedTuple, Optional, Protocol
+
+from agent.child import find_program
 
 SYNCHRONISED = "synchronised"
 UNSYNCHRONISED = "unsynchronised"
@@ -27,8 +28,7 @@ SYSTEM_PATH = "/usr/bin:/bin"  # never a program that happens to lie in $PATH
 _JOURNAL_DEADLINE_S = 3.0
 
 
-@dataclass(frozen=True)
-class Instant:
+class Instant(NamedTuple):
     """One reading of all clocks; everything in ms. `ts` is the wall clock since 1970 UTC."""
 
     ts: int
@@ -145,10 +145,9 @@ def newest_journal_instant(path: str = SYSTEM_PATH, deadline_s: float = _JOURNAL
     journalctl is read only, found in `path` alone, and given up on after the deadline: a sick disk delays no sample.
     """
     import json
-    import shutil
     import subprocess
 
-    program = shutil.which("journalctl", path=path)
+    program = find_program("journalctl", path)
     if program is None:
         return None
     command = [program, "--boot=-1", "--lines=1", "--output=json", "--no-pager", "--quiet"]

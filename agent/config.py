@@ -9,17 +9,15 @@ import argparse
 import os
 import re
 import socket
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, NamedTuple, Optional
 
 from agent.errors import ConfigError
 
 DEFAULT_FILE = "/etc/goodput/agent.toml"
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """One setting. `kind` is str, int, number or path; `choices` limits a str."""
 
     name: str
@@ -63,8 +61,7 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """All settings, checked. `given` names those that did not come from a default."""
 
     endpoint: str

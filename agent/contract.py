@@ -10,9 +10,8 @@ import email.utils
 import json
 import math
 import re
-from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, NamedTuple, Optional
 
 from agent.schedule import SLOW_RETRY_S, clamp_retry_after
 
@@ -25,8 +24,7 @@ SPLIT = "split"  # too large: halve it
 _RFC3339 = re.compile(r"^(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:[Zz]|\+00:00)$")
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What to do with a batch, and why in a few words that hold nothing the server sent but a checked code."""
 
     action: str

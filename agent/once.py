@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -32,7 +31,7 @@ def one_batch(node: Node) -> dict[str, Any]:
 def print_batch(settings: Settings) -> int:
     """Prints one batch per node as JSON; touches no outbox, sends nothing."""
     with tempfile.TemporaryDirectory(prefix="goodput-once-") as directory:
-        nodes, lock = build(replace(settings, state_dir=Path(directory)), sending=False)
+        nodes, lock = build(settings._replace(state_dir=Path(directory)), sending=False)
         for node in nodes:
             print(json.dumps(one_batch(node), indent=2))
             node.stop()

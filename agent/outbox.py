@@ -5,8 +5,7 @@ A batch leaves only with a receipt, or as a tombstone when the cap is reached.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Iterable, Iterator, Optional
+from typing import Any, Iterable, Iterator, NamedTuple, Optional
 
 from agent import failpoints, wire
 from agent.outbox_base import LIMIT_BYTES
@@ -20,8 +19,7 @@ SENT_KEPT_MS = 48 * 3_600_000  # for a server that is restored from a backup
 QUARANTINE_MOST = 500  # batches; older ones become tombstones
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """A batch as it will be sent: `body` is the gzip member, `sha256` the lower-case hex of the bytes inside it."""
 
     id: int

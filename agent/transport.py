@@ -10,8 +10,8 @@ import http.client
 import socket
 import threading
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Mapping, Optional
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional
 from urllib.parse import unquote, urlsplit
 
 from agent.errors import ConfigError
@@ -24,8 +24,7 @@ CONNECT_TIMEOUT_S = 10.0
 REQUEST_DEADLINE_S = 45.0
 
 
-@dataclass(frozen=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """A checked address. `plain` marks http://, which `doctor` warns about."""
 
     scheme: str
@@ -45,8 +44,7 @@ class Endpoint:
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """An HTTP answer: header names in lower case, the body cut at 64 kB."""
 
     status: int
@@ -87,27 +85,48 @@ def _http_allowed(host: str) -> bool:
     return address.is_private or address.is_loopback or address.is_link_local
 
 
-class _Secure(http.client.HTTPConnection):
+def _spare_idna(host: str) -> str | bytes:
+    """A name as bytes where it has no foreign letters: as text Python loads Unicode's tables (0.4 MB) to encode it."""
+    return host.encode() if host.isascii() else host
+
+
+def _dial(address: tuple[str, int], *more: Any) -> socket.socket:
+    """As `socket.create_connection`."""
+    return socket.create_connection((_spare_idna(address[0]), address[1]), *more)  # type: ignore[arg-type]
+
+
+class _Plain(http.client.HTTPConnection):
+    """HTTP."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(host, port, timeout=CONNECT_TIMEOUT_S)
+        self._create_connection = _dial
+
+
+class _Secure(_Plain):
     """HTTPS; http.client's own class is not there in a process that loaded `ssl` later than it."""
 
     default_port = 443
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext) -> None:
-        super().__init__(host, port, timeout=CONNECT_TIMEOUT_S)
+        super().__init__(host, port)
         self._context = context
 
     def connect(self) -> None:
         """Connects, through a proxy's tunnel where one is set, and verifies who answers."""
         super().connect()
         name: str = getattr(self, "_tunnel_host", None) or self.host
-        self.sock = self._context.wrap_socket(self.sock, server_hostname=name)
+        self.sock = self._context.wrap_socket(self.sock, server_hostname=_spare_idna(name))
 
 
 class Transport:
     """Sends requests to one endpoint over a kept connection; one thread at a time."""
 
-    def __init__(self, endpoint: Endpoint, deadline_s: float = REQUEST_DEADLINE_S) -> None:
+    def __init__(
+        self, endpoint: Endpoint, deadline_s: float = REQUEST_DEADLINE_S, state_dir: Optional[Path] = None
+    ) -> None:
         self.endpoint = endpoint
+        self._state_dir = state_dir
         self._deadline_s = deadline_s
         self._connection: Optional[http.client.HTTPConnection] = None
         self._proxy_headers: dict[str, str] = {}  # of a proxy that sees each request
@@ -169,10 +188,9 @@ class Transport:
         endpoint = self.endpoint
         proxy = proxy_for(endpoint)
         if endpoint.scheme == "https":
-            import ssl
+            from agent.authorities import client_context
 
-            context = ssl.create_default_context()
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context = client_context(self._state_dir)
             host, port = (proxy[0], proxy[1]) if proxy else (endpoint.host, endpoint.port)
             secure = _Secure(host, port, context)
             if proxy:
@@ -180,8 +198,8 @@ class Transport:
             return secure
         if proxy:
             self._proxy_headers, self._target = proxy[2], endpoint.url
-            return http.client.HTTPConnection(proxy[0], proxy[1], timeout=CONNECT_TIMEOUT_S)
-        return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=CONNECT_TIMEOUT_S)
+            return _Plain(proxy[0], proxy[1])
+        return _Plain(endpoint.host, endpoint.port)
 
     def close(self) -> None:
         """Closes the kept connection."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
-from dataclasses import dataclass
-from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 SCHEMA_VERSION = 1
 SAMPLE_SECONDS = 15  # one sample per slot, taken at the slot's centre
@@ -39,8 +38,7 @@ class WireError(ValueError):
     """A batch that this contract does not allow to be sent; the message names the key."""
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(NamedTuple):
     """One key of a map.
 
     `type` is one of: `uint` (0..2^63-1), `mask` (64 bits), `number` (finite, not negative), `str`, `bool`, `time` (ms

@@ -7,8 +7,7 @@ transaction as the sample that it belongs to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Protocol, Sequence
+from typing import Any, Optional, Protocol, Sequence
 
 from agent.clock import Instant
 
@@ -22,16 +21,21 @@ LOST = "lost"  # devices or records are known to be gone
 Memory = dict[str, Any]  # JSON values only
 
 
-@dataclass
 class Reading:
-    """What one collector found: `status` for the interval's `sources`, `facts` as keys of the interval."""
+    """What one collector found: `status` for the interval's `sources`, `facts` as keys of the interval.
 
-    source: str
-    status: str
-    facts: dict[str, Any] = field(default_factory=dict)
-    memory: Memory = field(default_factory=dict)
-    batch: dict[str, Any] = field(default_factory=dict)  # keys of the batch, such as driver_version
-    duration_ms: int = 0
+    `batch` holds keys of the batch, such as driver_version. A plain class: `dataclasses` would load 1 MB.
+    """
+
+    def __init__(
+        self, source: str, status: str, facts: Optional[dict[str, Any]] = None, memory: Optional[Memory] = None
+    ) -> None:
+        self.source = source
+        self.status = status
+        self.facts: dict[str, Any] = {} if facts is None else facts
+        self.memory: Memory = {} if memory is None else memory
+        self.batch: dict[str, Any] = {}
+        self.duration_ms = 0
 
 
 class Collector(Protocol):

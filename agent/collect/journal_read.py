@@ -13,6 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Optional, Sequence
 
+from agent.child import find_program
 from agent.clock import SYSTEM_PATH
 from agent.collect.kmsg_read import Source, SourceRefused, open_source
 
@@ -103,9 +104,7 @@ def open_kernel_log(path: Path) -> Source:
     try:
         return open_source(path)
     except SourceRefused:
-        import shutil  # brings compressors along: only where it is needed
-
-        program = shutil.which(COMMAND[0], path=SYSTEM_PATH)
+        program = find_program(COMMAND[0], SYSTEM_PATH)
         if program is None:
             raise
         return Journal((program, *COMMAND[1:]))

@@ -7,8 +7,7 @@ and no part of a line is kept but numbers, enumerated words and bus ids.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from agent.wire import canonical_bus_id
 
@@ -48,8 +47,7 @@ _NVLINK_CODES = frozenset(range(144, 151))
 _HIGHEST_CODE = 99_999
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One kernel log record: its sequence number, its time in microseconds since boot, its text."""
 
     facility: int

@@ -10,7 +10,6 @@ import errno
 import os
 import select
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, Optional, Protocol
 
@@ -27,7 +26,6 @@ class SourceRefused(Exception):
     """The kernel log is there but may not be read."""
 
 
-@dataclass(frozen=True)
 class Lost:
     """The ring was overwritten before it was read: records are missing from here on."""
 

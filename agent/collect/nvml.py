@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import os
 import select
 import subprocess
-import sys
 import time
 from typing import Any, Callable, Mapping, Optional, Protocol
 
+from agent.child import child_command, child_environment
 from agent.clock import Instant
 from agent.collect.base import ABSENT, BLIND, ERROR, LOST, OK, TIMEOUT, Memory, Reading
 from agent.collect.nvml_parse import Deltas, Hash, mig_slices, parse_gpus
@@ -28,28 +27,6 @@ SEEN_MOST = 64
 def driver_present() -> bool:
     """Whether the NVIDIA kernel driver is loaded here."""
     return os.path.exists("/proc/driver/nvidia/version") or os.path.exists("/dev/nvidiactl")
-
-
-def child_command() -> list[str]:
-    """How to start the child: the same program with the hidden command `_nvml`."""
-    if getattr(sys, "frozen", False):
-        return [sys.executable, "_nvml"]
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    if os.path.isfile(package):  # a zipapp
-        return [sys.executable, "-S", "-s", package, "_nvml"]
-    return [sys.executable, "-S", "-s", "-m", "agent", "_nvml"]  # no site: the parent says where things lie
-
-
-def child_environment() -> dict[str, str]:
-    """The child's environment: where our package and nvidia-ml-py lie, and a heap that gives freed pages back."""
-    environment = {"PYTHONMALLOC": "malloc", "MALLOC_ARENA_MAX": "1", **os.environ}
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    if os.path.isdir(root):
-        spec = importlib.util.find_spec("pynvml")
-        binding = os.path.dirname(spec.origin) if spec is not None and spec.origin else None
-        paths = (root, binding, environment.get("PYTHONPATH"))
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    return environment
 
 
 class Answering(Protocol):
@@ -74,7 +51,7 @@ class Child:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            child_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment(), bufsize=0
+            child_command("_nvml"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment(), bufsize=0
         )
         self._buffer = b""
         self._number = 0

@@ -81,8 +81,11 @@ def free_port():
         return found.getsockname()[1]
 
 
-def measure(agent, seconds):
-    """Figures of an agent started by the command `agent` (a list), watched for `seconds` once it has settled."""
+def measure(agent, seconds, secure=False):
+    """Figures of an agent started by the command `agent` (a list), watched for `seconds` once it has settled.
+
+    `secure`: over https to a local server whose authority stands at the end of the machine's own list.
+    """
     with tempfile.TemporaryDirectory(prefix="goodput-measure-") as name:
         directory = Path(name)
         build_stub(directory)
@@ -90,6 +93,8 @@ def measure(agent, seconds):
         (directory / "kmsg").write_text("6,1,1000,-;start\n")
         backend = Backend()
         environment = {**os.environ, "LD_LIBRARY_PATH": str(directory)}
+        if secure:
+            environment["SSL_CERT_FILE"] = behind_tls(backend, directory)
         start_s = start_seconds(agent)
         page = f"127.0.0.1:{free_port()}"
         flags = ["--source", "nvml", "--endpoint", backend.url, "--state-dir", str(directory / "state"),
@@ -122,6 +127,23 @@ def measure(agent, seconds):
         }  # fmt: skip
 
 
+def behind_tls(backend, directory):
+    """Puts a backend behind TLS; the file of authorities that an agent needs: the machine's own and the backend's."""
+    import ssl
+
+    from agent.tests.certificates import certificate
+
+    authority, _, issuer = certificate(directory, "authority")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate(directory, "server", issuer=issuer)[:2])
+    backend.server.socket = context.wrap_socket(backend.server.socket, server_side=True)
+    backend.url = backend.url.replace("http://", "https://")
+    bundle = directory / "authorities.pem"
+    system = ssl.get_default_verify_paths().cafile
+    bundle.write_bytes((Path(system).read_bytes() if system else b"") + authority.read_bytes())
+    return str(bundle)
+
+
 def collect_ms(page):
     """ms per source of the second sample (the first includes the start of the child), as the agent's page tells."""
     found, until = {}, time.monotonic() + 60
@@ -140,7 +162,7 @@ def collect_ms(page):
 
 def main(seconds):
     agent = json.loads(os.environ.get("GOODPUT_MEASURE_AGENT", "null")) or [sys.executable, "-m", "agent"]
-    print(json.dumps(measure(agent, seconds), indent=2))
+    print(json.dumps(measure(agent, seconds, os.environ.get("GOODPUT_MEASURE_TLS") == "1"), indent=2))
 
 
 if __name__ == "__main__":

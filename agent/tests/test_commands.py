@@ -350,6 +350,7 @@ def test_the_unit_is_valid_and_tight(tmp_path):
     if analyze is None:
         pytest.skip("systemd-analyze is not here")
     unit = (ROOT / "deploy/systemd/goodput-agent.service").read_text()
+    assert "Documentation=file:/opt/goodput/agent.md\n" in unit  # what a release's archive holds, not some host
     (tmp_path / "goodput-agent.service").write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", unit, flags=re.M))
     path = str(tmp_path / "goodput-agent.service")
     done = subprocess.run([analyze, "verify", path], capture_output=True, text=True, timeout=60)
