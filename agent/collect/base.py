@@ -28,13 +28,18 @@ class Reading:
     """
 
     def __init__(
-        self, source: str, status: str, facts: Optional[dict[str, Any]] = None, memory: Optional[Memory] = None
+        self,
+        source: str,
+        status: str,
+        facts: Optional[dict[str, Any]] = None,
+        memory: Optional[Memory] = None,
+        batch: Optional[dict[str, Any]] = None,
     ) -> None:
         self.source = source
         self.status = status
         self.facts: dict[str, Any] = {} if facts is None else facts
         self.memory: Memory = {} if memory is None else memory
-        self.batch: dict[str, Any] = {}
+        self.batch: dict[str, Any] = {} if batch is None else batch
         self.duration_ms = 0
 
 

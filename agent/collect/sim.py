@@ -56,9 +56,7 @@ class SimNvml(_Simulated):
             return Reading(self.source, ABSENT, {"gpus": [], "nvml_error": 9})
         gone = self._world.missing(slot)
         gpus = [self._world.gpu(slot, index) for index in range(len(BUS_IDS)) if index != gone]
-        reading = Reading(self.source, OK, {"gpus": gpus})
-        reading.batch["driver_version"] = DRIVER_VERSION
-        return reading
+        return Reading(self.source, OK, {"gpus": gpus}, batch={"driver_version": DRIVER_VERSION})
 
 
 class SimIb(_Simulated):
