@@ -71,6 +71,11 @@ TABLE: dict[str, Row] = {
     "v1/keys": PEOPLES,
     "v1/audit": PEOPLES,
     "v1/incidents/<int:incident_id>/*": WRITE,
+    f"{SETTINGS}alerts/*": of_an_org(200, 404, 405),
+    f"{SETTINGS}alerts/new/*": of_an_org(200, 404, viewer={403}, finance={403}),
+    "v1/alerts/*": {**PEOPLES, **dict.fromkeys(("ingest", "read", "viewer"), {403})},
+    "v1/alerts/channels/<int:channel_id>/test": WRITE,
+    "v1/alerts/deliveries/<int:delivery_id>/again": WRITE,
     "metrics": API,
 }
 # One caller for whom the route answers 200 with the name of their org in it.
@@ -105,6 +110,12 @@ SHOWS = {
     "v1/nodes/<int:node_id>": "read",
     "v1/governance/nodes": "read",
     "v1/incidents": "read",
+    "v1/alerts/channels": "admin_read",
+    "v1/alerts/channels.json": "owner",
+    "v1/alerts/channels.csv": "admin_read",
+    "v1/alerts/channels/<int:channel_id>": "finance",
+    f"{SETTINGS}alerts/": "viewer",
+    f"{SETTINGS}alerts/<int:channel_id>/": "viewer",
     "v1/incidents.csv": "read",
     "v1/incidents.json": "read",
     "v1/incidents/<int:incident_id>": "read",
@@ -123,7 +134,9 @@ NOTHING = (
     f"{O}reports/*",
     f"{O}claims/*",
     f"{O}alerts/*",
-    f"{SETTINGS}alerts/*",
+    f"{SETTINGS}alerts/?*",  # forms that are only sent, and the log: fleet/alerts/tests
+    "v1/alerts/*/?*",
+    "v1/alerts/deliveries*",
     "provider/orgs/new/",
     "provider/orgs/<int:org_id>/?*",
     "provider/view/end/",
@@ -160,6 +173,7 @@ def plant(org: Any, name: str, pk: int = PLANTED) -> None:
     """Rows of one primary key and one name in an org."""
     from django.utils import timezone
 
+    from fleet.alerts.models import Channel
     from fleet.models import Cluster, Incident, Node, NodeLive
 
     with tenant_context(org):
@@ -182,6 +196,7 @@ def plant(org: Any, name: str, pk: int = PLANTED) -> None:
             lost_gpu_seconds=600,
             parts=[],
         )
+        Channel.objects.create(pk=pk, kind="webhook", name=name, target=f"https://{name}.example", created_by="test")
 
 
 @pytest.fixture
@@ -233,7 +248,16 @@ def body_of(response: Any) -> str:
 def path_for(route: str, org: Any, pk: int = PLANTED) -> str:
     """The route's path with the org's values and the planted primary keys."""
     number = str(pk)
-    ids = ("cluster_id", "node_id", "incident_id", "membership_id", "invitation_id", "key_id", "contract_id")
+    ids = (
+        "cluster_id",
+        "node_id",
+        "incident_id",
+        "membership_id",
+        "invitation_id",
+        "key_id",
+        "contract_id",
+        "channel_id",
+    )
     return path_of(route, org_slug=org.slug, org_id=str(org.pk), **dict.fromkeys(ids, number))
 
 

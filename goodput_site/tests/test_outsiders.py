@@ -26,7 +26,12 @@ STAFF = {"nobody": {302}, "member": {302, 404}, "key": {302}}
 API = {"nobody": {401}, "member": {200, 404}, "key": {200, 404}}  # answers with the caller's own, or not at all
 ADMIN_API = {"nobody": {401}, "member": {200}, "key": {403}}  # a key needs more than ingest and read
 PEOPLE = ("v1/members", "v1/keys", "v1/audit")
+ALERTS = (
+    *(f"v1/alerts/{name}{form}" for name in ("channels", "deliveries") for form in ("", ".csv", ".json")),
+    "v1/alerts/channels/<int:channel_id>",
+)
 WRITES = {"nobody": {401, 405}, "member": {400, 405}, "key": {403, 405}}  # of the API: there is nothing to read
+ALERT_WRITES = {**WRITES, "nobody": {401, 403, 405}}  # 403: the visitor of local mode is no admin
 DEAD_LINK = {"nobody": {410}, "member": {410}, "key": {410}}
 POST_ONLY = {"nobody": {405}, "member": {405}, "key": {405}}
 NOT_HERE = {"nobody": {404}, "member": {404}, "key": {404}}
@@ -89,6 +94,9 @@ GET = {
     "v1/docs": EVERYBODY,
     **dict.fromkeys(READS, API),
     **dict.fromkeys(PEOPLE, ADMIN_API),
+    **dict.fromkeys(ALERTS, {**ADMIN_API, "member": {200, 404}}),
+    "v1/alerts/channels/<int:channel_id>/test": ALERT_WRITES,
+    "v1/alerts/deliveries/<int:delivery_id>/again": ALERT_WRITES,
     "v1/incidents/<int:incident_id>/acknowledge": WRITES,
     "v1/incidents/<int:incident_id>/notes": WRITES,
     "v1/contracts/<int:contract_id>/rows": WRITES,
@@ -129,6 +137,9 @@ POST = {
     "v1/docs": {405},
     **dict.fromkeys(READS, {401, 405}),
     **dict.fromkeys(PEOPLE, {401, 403, 405}),
+    **dict.fromkeys(ALERTS, {401, 403, 405, 415, 422}),
+    "v1/alerts/channels/<int:channel_id>/test": {401, 403, 404},
+    "v1/alerts/deliveries/<int:delivery_id>/again": {401, 403, 404},
     "v1/incidents/<int:incident_id>/acknowledge": {401, 403, 404},
     "v1/incidents/<int:incident_id>/notes": {401, 403, 404},
     "v1/contracts": {401, 403, 415},
@@ -236,8 +247,8 @@ def test_local_mode_opens_its_own_org_and_no_other(asker: tuple[str, Client], ma
         response = client.get(path)
         expected = entry(GET, route)[who]
         if who == "nobody" and expected == {401}:
-            expected = {403} if route in PEOPLE else {200, 404}
-        if who == "member" and route in PEOPLE:
+            expected = {403} if route in (*PEOPLE, *ALERTS) else {200, 404}
+        if who == "member" and route in (*PEOPLE, *ALERTS):
             expected = {400}  # two orgs to choose from
         if who == "member" and entry(GET, route) is API:
             expected = {200, 400, 404}  # two orgs to choose from: the API asks which
