@@ -46,6 +46,8 @@ def main(arguments: Sequence[str]) -> int:
             return services.run([sys.executable, "-m", "agent", *rest], agent_env(Var()))
         case "bench":
             return services.run([sys.executable, "-m", "benchmarks", *rest], {})
+        case "chaos":
+            return services.run([sys.executable, "-m", "goodput_site.chaos", *rest], {})
         case "build":
             if rest[:1] != ["agent"]:
                 raise LauncherError("Only the agent is built: ./goodput build agent [--binary]")
