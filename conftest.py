@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+pytest_plugins = ["goodput_site.tests.attack_table"]
 ORGS = ("local", "alpha", "beta")
 SECRET_OF_PAT = "JBSWY3DPEHPK3PXP"  # of an authenticator app
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import secrets
 import sys
@@ -10,9 +11,17 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from goodput_site.chaos import bugs
+from goodput_site.chaos.faults import ALL
 from goodput_site.chaos.run import ChaosError, Plan, run
 
 QUICK_MINUTES = 1.5
+WITH_A_BUG = (  # a short round is enough to see one
+    "lost answers, duplicates, delays",
+    "kill -9 of agents",
+    "kill -9 of the web server",
+    "the broker forgets everything",
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -27,12 +36,20 @@ def main(arguments: Sequence[str]) -> int:
 
     say(f"seed {seed}")
     try:
-        result = run(Plan(seed, minutes, options.quick, options.agents, options.tick, keep=options.keep), say)
+        result = run(_plan(options, seed, minutes), say)
     except ChaosError as error:
         print(f"goodput: the run went wrong: {error}", file=sys.stderr)
         return 2
     print(json.dumps(result, indent=1) if options.json else table(result))
     return int(bool(result["findings"] or result["not_struck"]))
+
+
+def _plan(options: argparse.Namespace, seed: int, minutes: float) -> Plan:
+    plan = Plan(seed, minutes, options.quick, options.agents, options.tick, keep=options.keep)
+    if options.bug:
+        some = tuple(fault for fault in ALL if fault.name in WITH_A_BUG)
+        plan = dataclasses.replace(plan, faults=some, env=bugs.environment(options.bug), quick=True)
+    return plan
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     flags.add_argument("--agents", type=int, default=50, help="agents (default: 50)")
     flags.add_argument("--tick", type=float, default=0.5, help="seconds in which an agent lives 15 s (default: 0.5)")
     flags.add_argument("--json", action="store_true", help="print the result as JSON")
+    flags.add_argument("--bug", choices=sorted(bugs.FINDS), help="lay a deliberate bug over the product: must be red")
     flags.add_argument("--keep", action="store_true", help="keep the installation's folder, logs and all")
     return flags
 

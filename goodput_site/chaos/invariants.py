@@ -61,6 +61,8 @@ def no_kept_sample_is_lost(books: Books, held: Held) -> Iterator[Finding]:
     lost = {s for s in books.kept - at_server - held.queued - held.quarantined if s[0] not in damaged}
     if lost:
         yield Finding("I2", f"kept samples are nowhere, such as {_some(lost)}", len(lost))
+    if held.quarantined:
+        yield Finding("I2", f"samples were refused for good, such as {_some(held.quarantined)}", len(held.quarantined))
     if held.queued:
         yield Finding("I14", f"samples still wait in an outbox, such as {_some(held.queued)}", len(held.queued))
 

@@ -36,6 +36,7 @@ MAY = {
     **dict.fromkeys(NEUTRAL, ()),
     "goodput_site.launcher": ("goodput_site.launcher",),
     "goodput_site.exposure": (),
+    "goodput_site.chaos": OURS,
     "goodput_site": ("goodput_site", "claims", "fleet", "orgs", "agent.wire"),
     "manage": ("goodput_site",),
     "benchmarks": OURS,

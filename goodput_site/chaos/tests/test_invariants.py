@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
+import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -19,10 +21,13 @@ from fleet.domain.placement import ReceivedBatch
 from fleet.domain.strips import HourRow
 from fleet.domain.verdicts import State
 from fleet.tests.domain.harness import Node
+from goodput_site.chaos.faults import ALL, ELSEWHERE
 from goodput_site.chaos.invariants import judge, same_rows, vouched_slots
+from goodput_site.chaos.nemesis import schedule
 from goodput_site.chaos.oracle import Books, sample_hash
 from goodput_site.chaos.server_side import Held, StoredBatch
 
+ROOT = Path(__file__).resolve().parents[3]
 FIRST_SLOT = 119_735_000
 SKIPPED = {7, 30, 31, 32}  # a missed slot, and three in a row
 SLOTS = [n for n in range(320) if n not in SKIPPED]
@@ -167,6 +172,10 @@ def _keep_one_back(books: Books, held: Held) -> None:
     held.queued.add(min(books.kept))
 
 
+def _refuse_for_good(books: Books, held: Held) -> None:
+    held.quarantined = {min(books.kept)}
+
+
 def _outgrow_the_cap(books: Books, held: Held) -> None:
     held.outbox_bytes = 10**9
 
@@ -186,6 +195,7 @@ BROKEN: dict[Callable[[Books, Held], None], str] = {
     _lose_an_hour: "I10",
     _enter_the_wrong_room: "I12",
     _keep_one_back: "I14",
+    _refuse_for_good: "I2",
     _outgrow_the_cap: "I15",
 }
 
@@ -203,3 +213,16 @@ def test_rows_that_differ_after_a_refold_are_found(good: tuple[Books, Held]) -> 
     changed = dict(good[1].bodies)
     changed[min(changed)] = b"other"
     assert [finding.invariant for finding in same_rows(good[1].bodies, changed)] == ["I11"]
+
+
+def test_every_fault_of_the_list_is_here_or_held_elsewhere() -> None:
+    found = {fault.id for fault in ALL} | {"F15"}  # the second outage while catching up is part of F14's
+    assert found | set(ELSEWHERE) == {f"F{number:02}" for number in range(1, 25)}
+    for words in ELSEWHERE.values():
+        assert any((ROOT / word).exists() for word in words.split() if word.endswith(".py")), words
+
+
+def test_the_same_seed_gives_the_same_order() -> None:
+    first, second, other = (schedule(random.Random(seed)) for seed in (3, 3, 4))
+    assert first == second != other
+    assert {fault.name for fault in first} == {fault.name for fault in ALL}
