@@ -219,6 +219,8 @@ DOORS = {
     "fleet.api": {"set_schema"},  # the org of a key with the scope, or of a member's session
     "fleet.management.commands.refold": {"tenant_context"},  # whoever may run manage.py
     "fleet.management.commands.explain": {"tenant_context"},
+    "fleet.management.commands.adopt_rules": {"tenant_context"},
+    "fleet.management.commands.amend_rule": {"tenant_context"},
     "fleet.management.commands.simulate": {"tenant_context"},
     "claims.management.in_org": {"tenant_context"},
     "claims.demo": {"tenant_context"},  # an org of its own, rolled back

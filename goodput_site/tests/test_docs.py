@@ -18,6 +18,7 @@ OURS = ("agent", "orgs", "fleet", "claims", "goodput_site", "benchmarks")
 OF_THE_SYSTEM = {
     "DJANGO_SETTINGS_MODULE",
     "NOTIFY_SOCKET",
+    "GOODPUT_CHAOS_BUG",  # from the chaos command to the processes that it starts
     "STATE_DIRECTORY",
     "CREDENTIALS_DIRECTORY",
     "XDG_STATE_HOME",

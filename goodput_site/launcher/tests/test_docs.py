@@ -22,6 +22,6 @@ def test_every_flag_of_up_is_described() -> None:
 
 def test_every_command_of_the_script_is_described() -> None:
     commands = set(re.findall(r"^  \./goodput (\w+)", (ROOT / "goodput").read_text(), re.MULTILINE))
-    expected = "up down status logs manage agent backup restore release test check bench build"
+    expected = "up down status logs manage agent backup restore release test check bench chaos build"
     assert commands == set(expected.split())
     assert {name for name in commands if not re.search(rf"^\| `{name}\b", DOCS, re.MULTILINE)} == set()

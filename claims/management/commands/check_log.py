@@ -8,10 +8,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection
 from django.utils import timezone
-from django_tenants.utils import tenant_context
 
 from claims.domain.merkle import Checkpoint, Log
 from claims.ledger import all_hashes, append_new, load_key, origin_of
+from claims.management.in_org import in_org
 from claims.models import Leaf, SignedCheckpoint
 from claims.verify.notes import open_note
 from orgs.models import Org
@@ -34,12 +34,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Append what was received so far, then check. Exits with 1 when something is wrong."""
-        org = Org.objects.filter(slug=options["org"]).first()
-        if org is None:
-            raise CommandError(f"There is no org {options['org']}.")
-        with tenant_context(org):
-            append_new(org, timezone.now())
-            answer = {"org": org.slug, "leaves": Leaf.objects.count(), **_checked(org)}
+        with in_org(options["org"]) as actor:
+            append_new(actor.org, timezone.now())
+            answer = {"org": actor.org.slug, "leaves": Leaf.objects.count(), **_checked(actor.org)}
         if options["json"]:
             self.stdout.write(json.dumps(answer))
             return
