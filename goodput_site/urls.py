@@ -24,6 +24,7 @@ urlpatterns = [
     path("o/<slug:org_slug>/", include("claims.urls")),
     path("", include("claims.urls_public")),
     path("provider/", include("fleet.summary.urls")),
+    path("provider/", include("claims.urls_provider")),
     path("admin/", admin.site.urls),
 ]
 

@@ -41,6 +41,8 @@ ACTIONS = {
     "org.view_began": "began to view as customer",
     "org.view_ended": "ended viewing as customer",
     "batches.retried": "sent failed batches to the fold again",
+    "task.retried": "sent a failed task again:",
+    "rules.adopted": "adopted rule set",
     "user.created": "made an account for",
     "user.link": "made a one-time link for",
     "user.login": "signed in",

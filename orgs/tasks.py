@@ -35,6 +35,7 @@ def in_org(run: Callable[Concatenate[Org, P], R]) -> Callable[Concatenate[int, P
             return run(org, *args, **kwargs)
 
     functools.update_wrapper(opened, run)
+    opened.is_of_an_org = True  # type: ignore[attr-defined]  # its first argument names one
     return opened
 
 

@@ -9,3 +9,7 @@ class SummaryConfig(AppConfig):
     name = "fleet.summary"
     label = "fleet_summary"
     verbose_name = "Fleet summaries"
+
+    def ready(self) -> None:
+        """Listen to what Celery says of its tasks."""
+        from fleet.summary import jobs  # noqa: F401

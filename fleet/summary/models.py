@@ -42,13 +42,31 @@ class OrgSummary(models.Model):
 
 
 class JobBeat(models.Model):
-    """When a job that runs for the whole server began last."""
+    """When a clocked job that runs for the whole server was done last."""
 
     name = models.CharField(max_length=64, primary_key=True)
     at = models.DateTimeField()
 
     def __str__(self) -> str:
         return f"{self.name} at {self.at:%H:%M:%S}"
+
+
+class FailedTask(models.Model):
+    """A task of Celery that failed for good, and what it was called with. It is sent again at most once."""
+
+    task = models.CharField(max_length=120)
+    org_id = models.BigIntegerField(null=True, help_text="Of a task of one org.")
+    given = models.JSONField(help_text='{"args": […], "kwargs": {…}}')
+    error = models.CharField(max_length=1000)
+    failed_at = models.DateTimeField(default=timezone.now, db_index=True)
+    retried_at = models.DateTimeField(null=True)
+    retried_by = models.CharField(max_length=254, blank=True)
+
+    class Meta:
+        ordering = ["-failed_at", "-id"]
+
+    def __str__(self) -> str:
+        return f"{self.task} at {self.failed_at:%Y-%m-%d %H:%M:%S}"
 
 
 class Export(models.Model):

@@ -17,6 +17,7 @@ from orgs.models import Org
 ORGS_PER_STATEMENT = 200
 FAILED_LISTED = 20
 BEAT_IS_LATE_SECONDS = 180
+BEAT = "fleet.summary.tasks.summarise"  # whose runs say that beat and worker live
 COLUMNS = (
     *("slug", "name", "status", "as_of", "clusters", "nodes", "gpus", "available", "degraded", "down", "held"),
     *("unknown", "open_incidents", "agents_silent", "last_received_at", "waiting_batches"),
@@ -121,9 +122,9 @@ def failed_batches(org: Org) -> list[dict[str, Any]]:
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def beat_of(name: str, now: datetime) -> tuple[datetime | None, bool]:
-    """(when a job of the whole server began last, whether that is late)."""
-    at = JobBeat.objects.filter(name=name).values_list("at", flat=True).first()
+def last_beat(now: datetime) -> tuple[datetime | None, bool]:
+    """(when the orgs' jobs were sent last, whether that is late)."""
+    at = JobBeat.objects.filter(name=BEAT).values_list("at", flat=True).first()
     return at, at is None or (now - at).total_seconds() > BEAT_IS_LATE_SECONDS
 
 

@@ -17,7 +17,7 @@ from fleet.models import Incident
 from fleet.partitions import ensure_partitions
 from fleet.selectors_live import WORDS, is_silent, read_summary, to_ms
 from fleet.selectors_waiting import MAX_ATTEMPTS
-from fleet.summary.models import Export, JobBeat, OrgSummary
+from fleet.summary.models import Export, OrgSummary
 from fleet.summary.selectors import queues
 from orgs import invitations
 from orgs.errors import OrgInvalid
@@ -69,11 +69,6 @@ def set_exposure(org_id: int, exposure: dict[str, str], now: datetime) -> None:
     OrgSummary.objects.update_or_create(
         org_id=org_id, defaults={"exposure": exposure}, create_defaults={"exposure": exposure, "as_of": now}
     )
-
-
-def beat(name: str, now: datetime) -> None:
-    """Note that a job of the whole server begins."""
-    JobBeat.objects.update_or_create(name=name, defaults={"at": now})
 
 
 def create_customer(

@@ -8,7 +8,7 @@ from celery import shared_task
 from django.utils import timezone
 from django_tenants.utils import schema_context
 
-from fleet.summary import export, services
+from fleet.summary import export, jobs, services
 from fleet.summary.models import Export, OrgSummary
 from orgs.models import Org
 from orgs.tasks import org_task
@@ -18,14 +18,14 @@ SPREAD_SECONDS = 40  # the orgs' jobs of a minute do not start at once
 
 @shared_task(name="fleet.summary.tasks.summarise")  # type: ignore[untyped-decorator]
 def summarise() -> int:
-    """Note the beat, send every org to a worker, look after exports; the number of orgs."""
+    """Send every org to a worker, look after exports; the number of orgs."""
     now = timezone.now()
     with schema_context("public"):
-        services.beat("summarise", now)
         ids = list(Org.objects.filter(status=Org.Status.ACTIVE).values_list("pk", flat=True))
         known = set(OrgSummary.objects.values_list("org_id", flat=True))
         waiting = list(Export.objects.filter(state=Export.State.QUEUED).values_list("pk", flat=True))
         services.clear_exports(now)
+        jobs.clear_failures(now)
     for org_id in ids:
         wait = random.uniform(0, SPREAD_SECONDS) if org_id in known and len(ids) > 1 else 0
         summarise_org.apply_async(args=[org_id], countdown=wait, expires=wait + 60)

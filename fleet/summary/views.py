@@ -18,7 +18,7 @@ from kombu.exceptions import OperationalError
 from fleet.summary import services, tasks
 from fleet.summary.forms import NewOrgForm
 from fleet.summary.models import Export
-from fleet.summary.selectors import COLUMNS, OrgRow, beat_of, failed_batches, list_org_rows, queues, totals
+from fleet.summary.selectors import COLUMNS, OrgRow, failed_batches, last_beat, list_org_rows, totals
 from orgs import mails, second_factor, viewing
 from orgs.addresses import client_address
 from orgs.errors import OrgInvalid
@@ -83,7 +83,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     search = request.GET.get("q", "").replace("\x00", "")[:80]
     rows = list_org_rows(now, search)
-    beat_at, is_late = beat_of("summarise", now)
+    beat_at, is_late = last_beat(now)
     context = {
         "section": "overview",
         "rows": rows,
@@ -251,39 +251,6 @@ def end_view(request: HttpRequest) -> HttpResponse:
     view = viewing.current(request)
     viewing.end(request)
     return redirect("provider_org", org_id=view.org_id) if view else redirect("provider")
-
-
-@staff_only
-@require_safe
-def jobs(request: HttpRequest) -> HttpResponse:
-    """Whether the work in the background goes on: the beat, the queue of each org, what was set aside and why."""
-    now = timezone.now()
-    rows = queues(Org.objects.filter(status=Org.Status.ACTIVE))
-    busy = sorted((q for q in rows if q.waiting or q.failed), key=lambda q: (-q.failed, -(q.oldest_seconds or 0)))
-    beat_at, is_late = beat_of("summarise", now)
-    context = {
-        "section": "jobs",
-        "queues": [(queue, failed_batches(queue.org) if queue.failed else []) for queue in busy[:50]],
-        "more": max(0, len(busy) - 50),
-        "org_count": len(rows),
-        "waiting": sum(queue.waiting for queue in rows),
-        "failed": sum(queue.failed for queue in rows),
-        "oldest": max((queue.oldest_seconds or 0 for queue in rows), default=0),
-        "beat_at": beat_at,
-        "is_late": is_late,
-        "exports": Export.objects.exclude(state=Export.State.DONE)[:20],
-    }
-    return render(request, "provider/jobs.html", context)
-
-
-@staff_only
-@require_POST
-def retry(request: HttpRequest, org_id: int) -> HttpResponse:
-    """Let the fold try an org's failed batches again."""
-    org = org_of(org_id)
-    count = services.retry_failed(org, **who(request))
-    messages.success(request, f"{count} batches of {org.slug} are tried again within seconds.")
-    return redirect("provider_jobs")
 
 
 @staff_only

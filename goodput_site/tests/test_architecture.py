@@ -222,6 +222,9 @@ DOORS = {
     "fleet.management.commands.adopt_rules": {"tenant_context"},
     "fleet.management.commands.amend_rule": {"tenant_context"},
     "fleet.management.commands.simulate": {"tenant_context"},
+    "fleet.management.commands.adopt_rules": {"tenant_context"},
+    "fleet.management.commands.amend_rule": {"tenant_context"},
+    "fleet.summary.rollout": {"tenant_context"},  # provider staff adopt a rule set for an org
     "claims.management.in_org": {"tenant_context"},
     "claims.demo": {"tenant_context"},  # an org of its own, rolled back
     "claims.feeds": {"tenant_context"},  # whoever has the secret address of a calendar

@@ -97,6 +97,7 @@ SHOWS = {
     "provider/orgs.csv": "provider",
     "provider/orgs.json": "provider",
     "provider/orgs/<int:org_id>/": "provider",
+    "provider/rules.csv": "provider",
     "provider/audit/": "provider",
     "provider/audit.csv": "provider",
     "v1/members": "admin_read",
@@ -141,8 +142,8 @@ NOTHING = (
     "provider/orgs/<int:org_id>/?*",
     "provider/view/end/",
     "provider/exports/*",  # fleet/summary/tests
-    "provider/jobs/",
-    "provider/catalog/*",
+    "provider/jobs/*",
+    "provider/catalog*",
     "provider/rules/*",
     "v1/clusters.?*",  # the other forms of a list that is shown above: fleet/tests/api
     "v1/fleet.?*",
