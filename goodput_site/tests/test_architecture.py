@@ -222,8 +222,6 @@ DOORS = {
     "fleet.management.commands.adopt_rules": {"tenant_context"},
     "fleet.management.commands.amend_rule": {"tenant_context"},
     "fleet.management.commands.simulate": {"tenant_context"},
-    "fleet.management.commands.adopt_rules": {"tenant_context"},
-    "fleet.management.commands.amend_rule": {"tenant_context"},
     "fleet.summary.rollout": {"tenant_context"},  # provider staff adopt a rule set for an org
     "claims.management.in_org": {"tenant_context"},
     "claims.demo": {"tenant_context"},  # an org of its own, rolled back
