@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from django.urls import path
 
-from claims import api
+from claims import api, api_anchors
 
 urlpatterns = [
+    path("log-key", api_anchors.LogKeyView.as_view(), name="api-log-key"),
+    path("anchors", api_anchors.Anchors.as_view(), name="api-anchors"),
     path("contracts", api.Contracts.as_view(), name="api-contracts"),
     path("contracts/<int:contract_id>", api.OneContract.as_view(), name="api-contract"),
     path("contracts/<int:contract_id>/rows", api.Rows.as_view(), name="api-contract-rows"),

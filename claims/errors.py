@@ -17,6 +17,8 @@
     │                            period_in_grace, facts_waiting, contract_incomplete, insufficient_data,
     │                            not_measurable, already_issued, reason_needed, nothing_changed
     ├── ClaimStateError          claim_state             409: the claim is not where this step begins
+    ├── AnchorError              anchor_refused          an outside anchor can't be planned or was not made
+    ├── AnchorError              anchor_refused          422: an outside anchor can't be planned, or was not made
     ├── PackError                pack_refused            a pack can't be made
     ├── NotThere                 not_found               404
     ├── PdfUnavailable           pdf_unavailable         503: says what to install
@@ -135,6 +137,13 @@ class ClaimStateError(ClaimsError):
 
     code = "claim_state"
     status = 409
+
+
+class AnchorError(ClaimsError):
+    """An outside anchor that can't be planned, or that was not made."""
+
+    code = "anchor_refused"
+    status = 422
 
 
 class PackError(ClaimsError):

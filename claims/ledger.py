@@ -20,8 +20,8 @@ from claims.domain.merkle import Checkpoint, Log, consistency_from_edge, leaf_ha
 from claims.errors import ProofError
 from claims.models import ContractVersion, Leaf, SignedCheckpoint
 from claims.verify.notes import document_bytes, leaf_bytes, refused_bytes
-from fleet.dated import amended_of
-from fleet.domain.rules import load_rules
+from fleet.dated import amended_of, get_org_dated
+from fleet.domain.rules import LATEST, load_rules
 from fleet.log_key import LogKey, load_key
 from fleet.models import Amendment
 from orgs.models import Org
@@ -99,8 +99,9 @@ def _documents(until: datetime, has_facts: bool) -> list[Leaf]:
         for row in Amendment.objects.filter(entered_at__lte=until).order_by("pk")
     ]
     if has_facts or found:
-        rules = load_rules()
-        found.append((rules_name(rules.version, rules.digest), rules.digest, until))
+        adopted = (version for _, version in get_org_dated().book.adoptions)
+        for rules in (load_rules(version) for version in sorted({LATEST, *adopted})):
+            found.append((rules_name(rules.version, rules.digest), rules.digest, until))
     return [
         _other(Leaf.What.DOCUMENT, bytes.fromhex(digest), at, name, document_bytes(digest, micros(at), name))
         for name, digest, at in found

@@ -18,17 +18,20 @@ from django.utils import timezone
 
 import fleet.domain.rules as rules_package
 from claims.domain.month_runs import decode
+from claims.domain.rule_spans import read_spans
 from claims.errors import PackError, PdfUnavailable
 from claims.inputs import canonical_json
 from claims.ledger import Proofs, all_hashes, leaves_of, load_key, make_checkpoint, micros
-from claims.models import Claim, NodeMonth, Report, SignedCheckpoint
+from claims.models import Anchor, Claim, Leaf, NodeMonth, Report, SignedCheckpoint
 from claims.node_months import months_between
-from claims.verify.pack_file import MANIFEST_TAG, ZIP_DATE
+from claims.verify.anchors import shares
+from claims.verify.pack_file import ANCHORED, MANIFEST_TAG, UNANCHORED, ZIP_DATE
 from claims.verify.recompute import fold_window
 from claims.verify.setting import Recording
-from claims.verify.words import VERIFY_MD
+from claims.verify.words import verify_md
 from fleet.bodies import decompress, load_row
 from fleet.dated import dated_for
+from fleet.domain.rules import load_rules
 from fleet.domain.slots import HOUR_MS, SLOT_MS, SLOTS_PER_HOUR
 from fleet.domain.state import NodeState
 from fleet.folding import received_batch
@@ -38,7 +41,6 @@ from orgs.sheets import cell
 
 log = logging.getLogger(__name__)
 MARGIN_HOURS = 1  # after a window: the evidence that closes its last stretch
-UNANCHORED = "Unanchored statement"
 
 
 def make_pack(claim: Claim, org: Org, now: datetime | None = None, with_pdf: bool = False) -> bytes:
@@ -59,12 +61,14 @@ def make_pack(claim: Claim, org: Org, now: datetime | None = None, with_pdf: boo
         except PdfUnavailable as error:
             log.warning("the pack of %s has no PDF: %s", claim.label, error)
     key = load_key()
-    files["keys.json"] = canonical_json({"log": key.verifier(), "outside_anchors": []})
-    files["VERIFY.md"] = VERIFY_MD.encode()
+    files["keys.json"] = canonical_json({"log": key.verifier()})
+    files.update(_anchors(checkpoint))
+    is_anchored = bool(shares(files)[0].between)
+    files["VERIFY.md"] = verify_md(is_anchored).encode()
     manifest = canonical_json(
         {
             "format": "goodput-pack/1",
-            "title": UNANCHORED,
+            "title": ANCHORED if is_anchored else UNANCHORED,
             "claim": claim.label,
             "org": org.slug,
             "is_simulated": report.result["is_simulated"],
@@ -218,6 +222,7 @@ def _evidence(report: Report, checkpoint: SignedCheckpoint | None) -> dict[str, 
             proofs[one["sha256"]] = {"index": one["leaf"], "path": [h.hex() for h in tree.of(int(one["leaf"]))]}
     for sha, body in bodies.items():
         files[f"batches/{sha}.msgpack.gz"] = body
+    files["adoptions.json"] = canonical_json(_adoptions(report, size, tree))
     files["windows.json"] = canonical_json(windows)
     files["skeleton.json"] = canonical_json(skeleton)
     files["proofs.json"] = canonical_json({"size": str(size), "inclusion": proofs})
@@ -227,6 +232,59 @@ def _evidence(report: Report, checkpoint: SignedCheckpoint | None) -> dict[str, 
             {"size": str(signed.size), "proof": signed.proof}
         )
     return files
+
+
+#: How an anchor's evidence is named in the pack.
+ENDINGS = {"rfc3161": "tsr", "mail": "eml", "ticket": "txt", "token": "jwt"}
+
+
+def _anchors(checkpoint: SignedCheckpoint | None) -> dict[str, bytes]:
+    """Every anchor of the log up to the checkpoint, with its evidence and the key that checks it."""
+    files: dict[str, bytes] = {}
+    lines = []
+    made = Anchor.objects.filter(state="made", checkpoint__size__lte=checkpoint.size if checkpoint else 0)
+    for one in made.select_related("checkpoint").order_by("at", "pk"):
+        name = f"anchors/{one.checkpoint.size:012d}-{one.kind}-{one.pk}.{ENDINGS[one.kind]}"
+        files[name] = bytes(one.evidence or b"")
+        line = {
+            "kind": one.kind,
+            "size": str(one.checkpoint.size),
+            "at": one.at.astimezone(UTC).isoformat(timespec="milliseconds") if one.at else "",
+            "who": one.who,
+            "reference": one.reference,
+            "file": name,
+        }
+        if one.key:
+            ending = "pem" if one.kind == "rfc3161" else "json"
+            line["key"] = f"anchors/key-{hashlib.sha256(one.key.encode()).hexdigest()[:16]}.{ending}"
+            files[line["key"]] = one.key.encode()
+        lines.append(line)
+    files["anchors.json"] = canonical_json(lines)
+    return files
+
+
+def _adoptions(report: Report, size: int, tree: Proofs | None) -> list[dict[str, Any]]:
+    """The log's leaves of the contract's version, the rule sets and the amendments that the report rests on."""
+    wanted = {report.version.digest}
+    for span in report.inputs["rules"]["spans"]:
+        wanted.add(load_rules(span["base"]).digest)
+    for one in read_spans(report.inputs["rules"]["spans"], load_rules):
+        wanted.update(amended.digest() for amended in one.amendments)
+    if tree is None:
+        return []
+    leaves = Leaf.objects.filter(
+        what=Leaf.What.DOCUMENT, position__lt=size, batch_sha256__in=[bytes.fromhex(one) for one in wanted]
+    )
+    return [
+        {
+            "name": leaf.detail,
+            "digest": bytes(leaf.batch_sha256).hex(),
+            "adopted_us": str(micros(leaf.received_at)),
+            "index": str(leaf.position),
+            "path": [hashed.hex() for hashed in tree.of(leaf.position)],
+        }
+        for leaf in leaves.order_by("position")
+    ]
 
 
 def _windows(report: Report, nodes: dict[int, str]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:

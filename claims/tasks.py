@@ -9,6 +9,7 @@ from celery import shared_task
 from django.utils import timezone
 from django_tenants.utils import schema_context
 
+from claims.anchors import making as anchoring
 from claims.errors import ClaimsError
 from claims.ledger import make_checkpoint
 from claims.selectors import list_contracts, month_of, months_before
@@ -40,6 +41,21 @@ def checkpoint_all() -> int:
     orgs = _active()
     for org_id in orgs:
         checkpoint_org.delay(org_id)
+    return len(orgs)
+
+
+@org_task(name="claims.tasks.anchor_org")
+def anchor_org(org: Org) -> int:
+    """Ask the planned outside parties for today's anchors, and try what waits; how many were made."""
+    return anchoring.anchor_org(org, timezone.now())
+
+
+@shared_task(name="claims.tasks.anchor_all")  # type: ignore[untyped-decorator]
+def anchor_all() -> int:
+    """One task an org."""
+    orgs = _active()
+    for org_id in orgs:
+        anchor_org.delay(org_id)
     return len(orgs)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from claims import views, views_claims, views_packs
+from claims import views, views_anchors, views_claims, views_packs
 
 urlpatterns = [
     path("sla/", views.contracts, name="sla"),
@@ -24,6 +24,7 @@ urlpatterns = [
     path("reports/<int:report_id>/report.pdf", views_packs.report_pdf, name="report_pdf"),
     path("claims/", views_claims.claims, name="claims"),
     path("claims/claims.csv", views_claims.claims_csv, name="claims_csv"),
+    path("claims/anchors/", views_anchors.anchors, name="anchors"),
     path("claims/calendar/", views_claims.new_feed, name="claims_calendar"),
     path("claims/calendar/end/", views_claims.end_feeds, name="claims_calendar_end"),
     path("claims/<int:claim_id>/", views_claims.claim, name="claim"),

@@ -15,6 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from claims import selectors
+from claims.anchors.plan import get_plan, is_planned
 from claims.errors import ClaimsError
 from claims.feeds import feed_text
 from claims.models import CalendarFeed, Claim
@@ -48,6 +49,7 @@ def claims(request: HttpRequest) -> HttpResponse:
         "feeds": CalendarFeed.objects.filter(revoked_at=None).count(),
         "feed_url": request.session.pop("calendar_url", "") if request.user.is_authenticated else "",
         "may_claim": access_of(request).may_claim,
+        "is_anchored": is_planned(get_plan()),
     }
     return render(request, "claims/claims.html", context)
 

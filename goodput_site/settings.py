@@ -30,6 +30,8 @@ GOODPUT_FOLD_CHUNK = env.int("GOODPUT_FOLD_CHUNK", 300)  # batches per transacti
 GOODPUT_PROBE_NETWORKS = env.list("GOODPUT_PROBE_NETWORKS", default=[])  # that may be probed; none: the probe is off
 GOODPUT_PROBE_CONTROL = env.str("GOODPUT_PROBE_CONTROL", "")  # host:port that answers whenever the probe is healthy
 GOODPUT_ALERT_NETWORKS = networks(env.str("GOODPUT_ALERT_NETWORKS", "auto"), GOODPUT_EXPOSE)
+# Where a cloud's metadata server signs instance tokens for this very machine; empty: such anchors can't be made.
+GOODPUT_INSTANCE_TOKEN_URL = env.str("GOODPUT_INSTANCE_TOKEN_URL", "")
 GOODPUT_ALERT_SILENCE_MINUTES = max(2, env.int("GOODPUT_ALERT_SILENCE_MINUTES", 10))
 GOODPUT_KEY_CACHE_SECONDS = min(30, env.int("GOODPUT_KEY_CACHE_SECONDS", 15))
 
@@ -288,6 +290,7 @@ CELERY_BEAT_SCHEDULE = {
     "clear-sessions": {"task": "fleet.tasks.clear_sessions", "schedule": 86400.0, "options": {"expires": 3600}},
     "send-mails": {"task": "orgs.tasks.send_mails", "schedule": 60.0, "options": {"expires": 60}},
     "summarise": {"task": "fleet.summary.tasks.summarise", "schedule": 60.0, "options": {"expires": 60}},
+    "anchor-the-logs": {"task": "claims.tasks.anchor_all", "schedule": 300.0, "options": {"expires": 240}},
     "sign-the-logs": {"task": "claims.tasks.checkpoint_all", "schedule": 3600.0, "options": {"expires": 3600}},
     "draft-reports": {"task": "claims.tasks.draft_all", "schedule": 21600.0, "options": {"expires": 3600}},
     "make-partitions": {"task": "fleet.tasks.make_partitions", "schedule": 3600.0, "options": {"expires": 3600}},

@@ -226,6 +226,13 @@ def note_name(files: Files) -> str:
     return next(name for name in files if name.endswith(".note"))
 
 
+def made_anchor(files: Files) -> dict[str, str]:
+    """A mail that never was."""
+    size = note_name(files)[len("checkpoints/") :].partition(".")[0].lstrip("0")
+    at = "2026-10-30T00:00:00.000+00:00"
+    return {"kind": "mail", "size": size, "at": at, "who": "x@y.example", "reference": "", "file": "claim.json"}
+
+
 def swapped_contract(files: Files) -> Files:
     """Better tiers, with a digest that fits."""
     from claims.domain.contract_load import contract_from_json, digest
@@ -330,7 +337,17 @@ RESIGNED: list[tuple[str, str, Callable[[Files], Files]]] = [
     (
         "an anchor that is none",
         "anchors",
-        lambda f: edited(f, "keys.json", lambda one: one.update(outside_anchors=["x"])),
+        lambda f: edited(f, "anchors.json", lambda one: one.append(made_anchor(f))),
+    ),
+    (
+        "an anchor of a checkpoint that is not there",
+        "anchors",
+        lambda f: edited(f, "anchors.json", lambda one: one.append({**made_anchor(f), "size": "7"})),
+    ),
+    (
+        "a document that the log does not hold",
+        "terms",
+        lambda f: edited(f, "adoptions.json", lambda one: one[0].update(name="contract Something else")),
     ),
     (
         "a title that promises more",

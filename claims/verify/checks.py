@@ -17,9 +17,11 @@ from typing import Any
 from claims.domain.merkle import leaf_hash, read_checkpoint, verify_consistency, verify_inclusion
 from claims.domain.periods import ms_of
 from claims.errors import ClaimsError, PackError, ProofError
+from claims.verify.adoptions import adopted
+from claims.verify.anchors import percent, read_anchors, shares
 from claims.verify.ed25519 import verify
 from claims.verify.notes import leaf_bytes, open_note, public_key
-from claims.verify.pack_file import MANIFEST_TAG
+from claims.verify.pack_file import ANCHORED, MANIFEST_TAG, UNANCHORED
 from claims.verify.recompute import folded_windows, gunzip, result_of
 
 PASS, FAIL, NOT_PROVEN = "PASS", "FAIL", "NOT PROVEN"
@@ -302,13 +304,34 @@ def _fold(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
 
 
 def _anchors(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
-    found = _json(files, "keys.json").get("outside_anchors", [])
+    """The share of the claimed seconds between outside anchors, and whose."""
+    whole, proved, parties = shares(files)
     title = _json(files, "manifest.json")["title"]
-    if not found and title != "Unanchored statement":
-        raise _Wrong("The pack has no outside anchor and does not say so in its title.")
-    if found:
-        raise _Wrong("This verifier knows no kind of outside anchor yet: it can't count these.")
-    return NOT_PROVEN, "0 % of the claimed seconds lie between outside anchors: an unanchored statement"
+    if not whole.between and title != UNANCHORED:
+        raise _Wrong("No claimed second lies between outside anchors, and the title does not say so.")
+    if whole.between and title != ANCHORED:
+        raise _Wrong("The title is not the one of a pack with outside anchors.")
+    if not whole.between:
+        return NOT_PROVEN, "0 % of the claimed seconds lie between outside anchors: an unanchored statement"
+    hours = -(-whole.widest_ms // 3_600_000)
+    words = "; ".join(f"{percent(one)} {who}" for who, one in parties)
+    said = f"{percent(whole)} of the claimed seconds lie between outside anchors at most {hours} h apart: {words}"
+    if proved.between == proved.claimed:
+        return PASS, f"{said}. Compare the certificates or keys with those that you know"
+    return NOT_PROVEN, f"{said}. Signatures prove {percent(proved)}; mails and tickets prove it to who received them"
+
+
+def _terms(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+    """Contract and rules were in the log, and since which anchor."""
+    start = ms_of(_json(files, "result.json")["assessment"]["result"]["period"]["start_utc"])
+    try:
+        found = adopted(files, read_anchors(files))
+    except ProofError as error:
+        raise _Wrong(str(error)) from error
+    late = [name for name, at in found if at is None or at > start]
+    if not late:
+        return PASS, f"{len(found)} documents (contract, rules) were anchored before the period began"
+    return NOT_PROVEN, f"not anchored before the period began: {', '.join(late)}"
 
 
 def _source(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
@@ -336,6 +359,7 @@ CHECKS = (
     ("windows", ARITHMETIC, _windows),
     ("fold", ARITHMETIC, _fold),
     ("anchors", ANCHORS, _anchors),
+    ("terms", ANCHORS, _terms),
     ("agent", SOURCE, _source),
     ("states", SOURCE, _states),
 )

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from claims.errors import PackError
 
+UNANCHORED, ANCHORED = "Unanchored statement", "Statement with outside anchors"
 MANIFEST_TAG = b"goodput/manifest/v1\x00"
 ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 MAX_FILES = 500_000

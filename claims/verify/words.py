@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-VERIFY_MD = """# Unanchored statement: how to check this pack
+_UNANCHORED = """# Unanchored statement: how to check this pack
 
 This pack is the claimant's statement. No outside party saw the log's checkpoints while the month ran, so it is titled
 *unanchored statement*. Read what it proves, and what it does not, before you rely on it.
+"""
 
+_ANCHORED = """# Statement with outside anchors: how to check this pack
+
+This pack is the claimant's statement. Others saw the log's checkpoints while the month ran: `anchors.json` says who and
+when, and the verifier says for which share of the claimed time. Read what it proves, and what it does not.
+"""
+
+_REST = """
 ## Check it
     goodput-verify PACK.zip
 or, from a copy of the source, `python -m claims.verify PACK.zip`. It needs Python 3.11 and nothing else, opens no
@@ -16,7 +24,7 @@ connection, and gives four answers. To bind the pack to a key that you know from
 |---|---|
 | arithmetic | result.json is computed again from verdicts and terms, the claimed time folded again from the batches |
 | integrity | hashes of the manifest, the log's signatures, growing checkpoints, every batch is a leaf of the last one |
-| anchors | the share of the claimed seconds that lie between two outside anchors: here none |
+| anchors | the share of the claimed seconds between two outside anchors, and whose; since when the terms stand |
 | source | nothing in here can prove it |
 
 ## What it proves
@@ -26,8 +34,9 @@ connection, and gives four answers. To bind the pack to a key that you know from
 
 ## What it does not prove
 * That the batches tell the truth. The agent ran under the claimant's root.
-* That the log was not made afterwards. Whoever holds the log's key can sign another one; without an outside anchor
-  there is no proof of time.
+* That the log was not made afterwards, outside of two anchors. Whoever holds the log's key can sign another one; what
+  an anchor covers can't be changed by anybody from its instant on. A time stamp or an instance token is proved by its
+  signature: compare certificate or key with the one that you know. A mail or a ticket is proved to who received it.
 * That the states in `states/`, from which the folding starts, are right: they are the claimant's.
 * That the verdicts outside the claimed time are right. They only lower the claim: unknown time counts as up.
 * That nothing was left out before it reached the server. A gap in `seq` in skeleton.json shows where to ask.
@@ -36,5 +45,11 @@ connection, and gives four answers. To bind the pack to a key that you know from
 `result.json` every number of the claim · `incidents.csv` what counted · `slots.csv` every verdict by run length ·
 `hourly.csv` · `contract.json`, `overlays.json`, `rules/` the terms · `runs/` verdicts as computed · `batches/` the
 exact uploads of the claimed time (gzip of MessagePack) · `skeleton.json` every batch of the month · `proofs.json`,
-`checkpoints/`, `keys.json` the log · `coverage.json` what was known · `manifest.json`, `manifest.sig`
+`checkpoints/`, `keys.json` the log · `anchors.json`, `anchors/` who saw it · `adoptions.json` contract and rules in
+the log · `coverage.json` what was known · `manifest.json`, `manifest.sig`
 """
+
+
+def verify_md(is_anchored: bool) -> str:
+    """VERIFY.md of a pack."""
+    return (_ANCHORED if is_anchored else _UNANCHORED) + _REST

@@ -157,6 +157,8 @@ NOTHING = (
     "v1/incidents/<int:incident_id>/?*",
     "v1/openapi.json",
     "v1/docs",
+    "v1/anchors",
+    "v1/log-key",
     "v1/claims*",
     "v1/reports*",
     "v1/sla*",
