@@ -21,7 +21,7 @@ KIND_WORDS = {
     "deadline": "claim deadlines",
 }
 SEVERITY_WORDS = {
-    "info": "everything, also what lowers nothing yet",
+    "info": "possible, degraded or down",
     "warning": "degraded or down",
     "critical": "down only",
 }

@@ -22,6 +22,7 @@ from fleet.alerts.sealing import unseal
 from fleet.domain.alerting import formats
 from fleet.domain.alerting.message import Message
 from fleet.domain.alerting.template import filled
+from orgs.invitations import mail_is_configured
 
 PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
 SIGNING_PREFIX = "whsec_"
@@ -42,6 +43,8 @@ def send(channel: Channel, messages: Sequence[tuple[Message, str]], now: datetim
 
 def _email(channel: Channel, messages: Sequence[tuple[Message, str]], now: datetime) -> Sent:
     """A plain text mail; all mails of a thread refer to one id, so that mail programs show them as one conversation."""
+    if not mail_is_configured():
+        raise CallFailed("No mail server is set up here (GOODPUT_EMAIL_URL).")
     listed = [message for message, _ in messages]
     host = urlsplit(base_url()).hostname or "goodput"
     first, uid = messages[0]

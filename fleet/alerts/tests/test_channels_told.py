@@ -218,3 +218,13 @@ def test_an_incident_that_is_looked_at_twice_is_told_once(
     tell_of_incident(incident, "worsened")
     assert tell() == 1
     assert http_sink.received[-1].json["what"] == "worsened"
+
+
+def test_without_a_mail_server_nothing_counts_as_sent(
+    settings: Any, channel_of: Make, break_gpu: Make, tell: Make
+) -> None:
+    settings.EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+    channel_of("email", recipients=["ops@alpha.example"])
+    break_gpu()
+    assert tell() == 0
+    assert Delivery.objects.get().error == "No mail server is set up here (GOODPUT_EMAIL_URL)."
