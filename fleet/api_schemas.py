@@ -216,6 +216,8 @@ INCIDENT: dict[str, Any] = {
     "cluster": s.CharField(),
     "simulated": s.BooleanField(),
     "scope": s.ChoiceField(["gpu", "port", "node", "cluster"]),
+    "part_of": s.IntegerField(allow_null=True, help_text="The cluster-wide incident that it is a node's share of."),
+    "nodes": s.IntegerField(min_value=1, help_text="How many nodes a cluster-wide one took; its sums are its own."),
     "code": s.CharField(help_text="The reason that leads."),
     "title": s.CharField(),
     "party": s.ChoiceField(PARTIES),
@@ -259,6 +261,7 @@ Part = with_from(
 IncidentInFull = shape(
     "IncidentInFull",
     **INCIDENT,
+    members=s.ListField(child=s.IntegerField(), help_text="The other nodes' shares of a cluster-wide one."),
     slots_from=s.DateTimeField(),
     parts=Part(many=True),
     reasons=Explained(many=True),

@@ -299,7 +299,9 @@ def incident(one: Incident) -> dict[str, Any]:
         "node": one.node.name,
         "cluster": one.cluster.name,
         "simulated": one.cluster.is_simulated,
-        "scope": one.scope,
+        "scope": "cluster" if one.nodes_together > 1 else one.scope,
+        "part_of": one.part_of_id,
+        "nodes": one.nodes_together,
         "code": one.code,
         "title": title_of(one.code),
         "party": one.party,
@@ -328,6 +330,7 @@ def incident_in_full(
     gpus = {f"g{each.place}": each for each in line.now.gpus} if line else {}
     return {
         **incident(one),
+        "members": sorted(one.members.filter(withdrawn_at=None).values_list("pk", flat=True)),
         "slots_from": slot_at(slots_from),
         "parts": [_part(part, runs.get(part["subject"], []), gpus) for part in one.parts],
         "reasons": [explained(each) for code in codes for each in _explain(code, rules)],

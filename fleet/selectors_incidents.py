@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from fleet.domain.slots import SLOT_MS, hour_of_slot, slot_of
 from fleet.models import Incident, NodeLive
@@ -66,12 +66,41 @@ class Affected:
 
 @dataclass(frozen=True)
 class IncidentLine:
-    """An incident as pages and downloads show it; instants in ms, `lost_ws` weight × GPU-seconds."""
+    """An incident as pages and downloads show it; instants in ms, `lost_ws` weight × GPU-seconds.
+
+    `members` are the other nodes' incidents of a cluster-wide one: state, extent and loss are those of all together.
+    """
 
     row: Incident
     affected: tuple[Affected, ...]
     also: tuple[str, ...]
     as_of_ms: int
+    members: tuple[Incident, ...] = ()
+
+    @property
+    def rows(self) -> tuple[Incident, ...]:
+        """Everything that it is made of."""
+        return (self.row, *self.members)
+
+    @property
+    def scope(self) -> str:
+        """`gpu`, `port`, `node` or `cluster`."""
+        return "cluster" if self.members else self.row.scope
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it goes on on any node."""
+        return any(one.is_open for one in self.rows)
+
+    @property
+    def weight(self) -> int:
+        """The least nominal weight anywhere in it."""
+        return min(one.weight for one in self.rows)
+
+    @property
+    def lost_gpu_seconds(self) -> int:
+        """GPU-seconds lost on all its nodes."""
+        return sum(one.lost_gpu_seconds for one in self.rows)
 
     @property
     def title(self) -> str:
@@ -80,7 +109,9 @@ class IncidentLine:
 
     @property
     def where(self) -> str:
-        """`GPU 6 of gpu-017`, `GPU 0, 1 of …`, `All 8 GPUs of …`, or the node alone."""
+        """`GPU 6 of gpu-017`, `GPU 0, 1 of …`, `8 GPUs of …`, the node alone, or `3 nodes of …`."""
+        if self.members:
+            return f"{self.row.nodes_together} nodes of {self.row.cluster.name}"
         gpus = [one.index for one in self.affected if one.kind == "gpu"]
         ports = [one for one in self.affected if one.kind == "port"]
         name = self.row.node.name
@@ -106,7 +137,7 @@ class IncidentLine:
     @property
     def word(self) -> str:
         """down, degraded or (nothing lowered yet) possible."""
-        weight = self.row.weight
+        weight = self.weight
         return "down" if weight == 0 else "degraded" if weight < 100 else "possible"
 
     @property
@@ -117,12 +148,12 @@ class IncidentLine:
     @property
     def since_ms(self) -> int:
         """Beginning of the first bad slot."""
-        return self.row.first_slot * SLOT_MS
+        return min(one.first_slot for one in self.rows) * SLOT_MS
 
     @property
     def end_ms(self) -> int | None:
         """End of the last bad slot; None while it is open."""
-        return None if self.row.is_open else self.row.end_slot * SLOT_MS
+        return None if self.is_open else max(one.end_slot for one in self.rows) * SLOT_MS
 
     @property
     def lasted_s(self) -> float:
@@ -132,7 +163,7 @@ class IncidentLine:
     @property
     def lost_ws(self) -> int:
         """Weight × GPU-seconds lost."""
-        return 100 * self.row.lost_gpu_seconds
+        return 100 * self.lost_gpu_seconds
 
 
 @dataclass(frozen=True)
@@ -158,27 +189,40 @@ def visible_incidents(within: Collection[str] | None) -> QuerySet[Incident]:
 
 
 def list_page(now: datetime, wanted: Wanted, within: Collection[str] | None) -> IncidentPage:
-    """Open ones first, then the newest. A withdrawn one stands among the resolved: somebody wrote about it."""
+    """Open ones first, then the newest. A withdrawn one stands among the resolved: somebody wrote about it.
+
+    A cluster-wide incident is one line; who asks for a node gets that node's own.
+    """
     everything = visible_incidents(within)
-    still_open = everything.filter(is_open=True, withdrawn_at=None).values_list("party", "cluster__name")
-    found = _filtered(everything, wanted)
+    still_open = everything.filter(is_open=True, withdrawn_at=None).order_by("pk")
+    open_heads = {
+        part_of or pk: party for pk, part_of, party in still_open.values_list("pk", "part_of_id", "party").reverse()
+    }
+    goes_on = Exists(Incident.objects.filter(part_of=OuterRef("pk"), is_open=True, withdrawn_at=None))
+    found = _filtered(everything.annotate(goes_on=Q(is_open=True) | goes_on), wanted)
+    if not wanted.node:
+        found = found.filter(part_of=None)
     matching = found.count()
     pages = max(1, -(-matching // ON_PAGE))
     page = min(max(1, wanted.page or 1), pages)
-    ordered = found.order_by("-is_open", "-first_slot", "-pk")
+    ordered = found.order_by("-goes_on", "-first_slot", "-pk")
     rows = ordered[:MOST_IN_DOWNLOAD] if wanted.page is None else ordered[(page - 1) * ON_PAGE : page * ON_PAGE]
-    parties = [party for party, _ in still_open]
+    parties = list(open_heads.values())
+    lost = sum(found.values_list("lost_gpu_seconds", flat=True))
+    if not wanted.node:
+        members = Incident.objects.filter(part_of__in=found.values("pk"), withdrawn_at=None)
+        lost += sum(members.values_list("lost_gpu_seconds", flat=True))
     return IncidentPage(
         as_of_ms=to_ms(now),
         wanted=wanted,
-        lines=lines_of(now, rows),
+        lines=lines_of(now, rows, whole=not wanted.node),
         matching=matching,
         page=page,
         pages=pages,
         open_count=len(parties),
         parties=tuple((party, parties.count(party)) for party in PARTIES if party in parties),
         clusters=tuple(sorted(set(everything.values_list("cluster__name", flat=True)))),
-        lost_ws=100 * sum(found.values_list("lost_gpu_seconds", flat=True)),
+        lost_ws=100 * lost,
     )
 
 
@@ -186,29 +230,33 @@ def of_node(now: datetime, node_id: int, first_slot: int) -> tuple[IncidentLine,
     """A node's incidents that reach into the time from `first_slot` on, open ones first."""
     found = Incident.objects.select_related("node", "cluster").filter(node_id=node_id, withdrawn_at=None)
     found = found.filter(Q(end_slot__gt=first_slot) | Q(is_open=True))
-    return lines_of(now, found.order_by("-is_open", "-first_slot")[:ON_PAGE])
+    return lines_of(now, found.order_by("-is_open", "-first_slot")[:ON_PAGE], whole=False)
 
 
-def _filtered(found: QuerySet[Incident], wanted: Wanted) -> QuerySet[Incident]:
+def _filtered(found: Any, wanted: Wanted) -> Any:
     if wanted.state == "open":
-        found = found.filter(is_open=True, withdrawn_at=None)
+        found = found.filter(goes_on=True, withdrawn_at=None)
     elif wanted.state == "resolved":
-        found = found.filter(is_open=False)
+        found = found.filter(goes_on=False)
     for name, value in (("party", wanted.party), ("node__name", wanted.node), ("cluster__name", wanted.cluster)):
         if value:
             found = found.filter(**{name: value})
     if wanted.code:  # any reason in it, not only the one that leads
         found = found.filter(Q(code=wanted.code) | Q(parts__contains=[{"codes": {wanted.code: []}}]))
     if wanted.first_slot is not None:
-        found = found.filter(Q(end_slot__gt=wanted.first_slot) | Q(is_open=True))
+        found = found.filter(Q(end_slot__gt=wanted.first_slot) | Q(goes_on=True))
     if wanted.end_slot is not None:
         found = found.filter(first_slot__lt=wanted.end_slot)
     return found
 
 
-def lines_of(now: datetime, rows: Iterable[Incident]) -> tuple[IncidentLine, ...]:
-    """Incidents with their hardware, as it sat there in the hour in which the fault began."""
+def lines_of(now: datetime, rows: Iterable[Incident], *, whole: bool = True) -> tuple[IncidentLine, ...]:
+    """Incidents with their hardware, as it sat there in the hour in which the fault began.
+
+    `whole`: a cluster-wide one with the shares of its other nodes; else each is its own node's.
+    """
     incidents = list(rows)
+    members = _members_of([one.pk for one in incidents if whole and one.nodes_together > 1])
     then = devices_at((one.node_id, hour_of_slot(one.first_slot)) for one in incidents)
     missing = {one.node_id for one in incidents if (one.node_id, hour_of_slot(one.first_slot)) not in then}
     today = _devices_now(missing)
@@ -217,8 +265,19 @@ def lines_of(now: datetime, rows: Iterable[Incident]) -> tuple[IncidentLine, ...
         devices = then.get((one.node_id, hour_of_slot(one.first_slot))) or today.get(one.node_id, {})
         affected = tuple(sorted((affected_of(part, devices) for part in one.parts), key=_order))
         codes = {code for part in one.parts for code in part["codes"]} - {one.code}
-        out.append(IncidentLine(one, affected, tuple(sorted(title_of(code) for code in codes)), to_ms(now)))
+        also = tuple(sorted(title_of(code) for code in codes))
+        out.append(IncidentLine(one, affected, also, to_ms(now), tuple(members.get(one.pk, ()))))
     return tuple(out)
+
+
+def _members_of(heads: Collection[int]) -> dict[int, list[Incident]]:
+    """Head → the other incidents of its fault, in order of time."""
+    found: dict[int, list[Incident]] = {}
+    if heads:
+        rows = Incident.objects.select_related("node", "cluster").filter(part_of__in=heads, withdrawn_at=None)
+        for one in rows.order_by("first_slot", "pk"):
+            found.setdefault(one.part_of_id or 0, []).append(one)
+    return found
 
 
 def affected_of(part: Mapping[str, Any], devices: Mapping[str, tuple[str, str]]) -> Affected:

@@ -117,7 +117,7 @@ class NodePage:
     @property
     def open_incidents(self) -> tuple[IncidentLine, ...]:
         """Those that go on."""
-        return tuple(line for line in self.incidents if line.row.is_open)
+        return tuple(line for line in self.incidents if line.is_open)
 
     @property
     def blind_sources(self) -> tuple[SourceLine, ...]:

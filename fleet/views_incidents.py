@@ -38,7 +38,7 @@ from orgs.sheets import csv_response
 
 COLUMNS = (
     *("incident", "state", "cluster", "simulated", "node", "scope", "gpus", "uuids", "code", "title", "party"),
-    *("least_weight", "since", "resolved", "seconds", "lost_gpu_seconds", "lost_gpu_hours"),
+    *("least_weight", "since", "resolved", "seconds", "lost_gpu_seconds", "lost_gpu_hours", "nodes", "part_of"),
     *("acknowledged_at", "acknowledged_by", "ticket_number", "reported_at", "provider_ack_at", "disposition"),
 )
 RUN_COLUMNS = (
@@ -135,12 +135,12 @@ def _plain(line: IncidentLine) -> dict[str, Any]:
     """One incident for a download, in the order of COLUMNS."""
     row = line.row
     gpus = [one for one in line.affected if one.kind == "gpu"]
-    state = "withdrawn" if row.withdrawn_at else "open" if row.is_open else "resolved"
+    state = "withdrawn" if row.withdrawn_at else "open" if line.is_open else "resolved"
     values = (
-        *(row.pk, state, row.cluster.name, "yes" if row.cluster.is_simulated else "no", row.node.name, row.scope),
+        *(row.pk, state, row.cluster.name, "yes" if row.cluster.is_simulated else "no", row.node.name, line.scope),
         *(" ".join(str(one.index) for one in gpus), " ".join(one.device for one in gpus)),
-        *(row.code, line.title, row.party, row.weight, when(line.since_ms), when(line.end_ms), int(line.lasted_s)),
-        *(row.lost_gpu_seconds, f"{row.lost_gpu_seconds / 3600:.3f}"),
+        *(row.code, line.title, row.party, line.weight, when(line.since_ms), when(line.end_ms), int(line.lasted_s)),
+        *(line.lost_gpu_seconds, f"{line.lost_gpu_seconds / 3600:.3f}", row.nodes_together, row.part_of_id),
         *(row.acknowledged_at and row.acknowledged_at.isoformat(timespec="seconds"), row.acknowledged_by),
         *(row.ticket_number, row.reported_at and row.reported_at.isoformat(timespec="seconds")),
         *(row.provider_ack_at and row.provider_ack_at.isoformat(timespec="seconds"), row.disposition),

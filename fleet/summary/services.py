@@ -9,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 from django_tenants.utils import schema_context
 from psycopg import sql
@@ -52,7 +53,10 @@ def write_summary(org: Org, now: datetime) -> OrgSummary:
         "nodes": len(nodes),
         "gpus": gpus,
         **counts,
-        "open_incidents": Incident.objects.filter(is_open=True, withdrawn_at=None).count(),
+        "open_incidents": Incident.objects.filter(is_open=True, withdrawn_at=None)
+        .values(fault=Coalesce("part_of_id", "pk"))
+        .distinct()
+        .count(),
         "agents_silent": silent,
         "last_received_at": max((row[2] for row in nodes if row[2]), default=None),
         "waiting_batches": queue.waiting,
