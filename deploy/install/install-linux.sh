@@ -311,6 +311,7 @@ install_agent() {
     put "$agent" "$prefix/goodput-agent" 755
     printf '%s\n' "$release" > "$work/VERSION"
     put "$from/LICENSE" "$prefix/LICENSE" 644
+    put "$from/agent.md" "$prefix/agent.md" 644 # the unit's Documentation=
     put "$from/install-linux.sh" "$prefix/install-linux.sh" 755
     if [ -n "$token_file" ] && ! cmp -s "$token_file" "$config/token"; then
         (umask 077 && put "$token_file" "$config/token" 600)
@@ -437,6 +438,7 @@ unit_is_here() { [ -e "$units/goodput.service" ] && runs_systemd; }
 install_embedded() {
     get_manifest "$server/VERSION" "$server/release.pub"
     get_file "goodput-$release-source.tar.gz"
+    get_further # before anything is stopped: a network that fails half-way leaves the old server running
     make_dir "$server" 755
     touch_path unpack "$server/goodput-$release"
     if [ "$dry" = no ]; then
@@ -491,14 +493,18 @@ install_embedded() {
     say "Open http://localhost:${GOODPUT_PORT:-8080}/"
 }
 
-offer_further() { # what was checked here is offered by the new server, so that its nodes install from it
+get_further() { # what the new server will offer
     local name
-    make_dir "$1" 755
     for name in "goodput-$release-linux-amd64.tar.gz" "docker-compose.release-$release.yml" \
         "docker-compose.gpu-$release.yml" "goodput-$release.cdx.json" "goodput-monitor-$release.tgz" \
         "goodput-verify-$release.pyz"; do
         if has_file "$name"; then get_file "$name"; fi
     done
+}
+
+offer_further() { # what was checked here is offered by the new server, so that its nodes install from it
+    local name
+    make_dir "$1" 755
     for name in "$work"/goodput-*"$release"*.* "$work"/docker-compose.*.yml; do
         if [ -f "$name" ]; then put "$name" "$1/${name##*/}" 644; fi
     done
