@@ -356,7 +356,8 @@ write_agent_env() { # settings that exist stay, unless a flag names a new value
             printf 'GOODPUT_TOKEN_FILE=%s\n' "${config#"$root"}/token"
         fi
     } >> "$work/agent.env"
-    if ! cmp -s "$work/agent.env" "$file"; then put "$work/agent.env" "$file" 644; fi
+    sort "$work/agent.env" > "$work/now"
+    if ! [ -r "$file" ] || ! sort "$file" | cmp -s - "$work/now"; then put "$work/agent.env" "$file" 644; fi
 }
 
 is_ours() { [ ! -e "$1" ] || grep -q '^# Made by the installer of Goodput' "$1"; }

@@ -69,14 +69,17 @@ def test_i06_a_flood_of_keys_costs_little_memory() -> None:
 @pytest.mark.parametrize("depth", [6, 7, 500, 1024, 2_000_000])
 @pytest.mark.parametrize("place", ["bare", "in an unknown key"])
 def test_i07_deep_nesting_is_refused(depth: int, place: str) -> None:
-    """wire.md: more than six levels are a 422, what not even the decoder can walk is a 400."""
+    """wire.md: more than six levels are a 422, what not even the decoder can walk (Python's limit) is a 400."""
     raw = with_extra(nested(depth)) if place != "bare" else nested(depth)
     if place == "bare" and depth == 6:
         assert refusal(raw) == (422, "invalid"), "six levels nest not too deeply, but are no map"
         return
     status, code = refusal(raw)
     assert code == "too_deep"
-    assert status == (422 if depth < 1000 or place == "bare" else 400)
+    if depth == 1024:
+        assert status in (400, 422)  # within the decoder's reach or beyond it: that differs from Python to Python
+    else:
+        assert status == (422 if depth < 1000 or place == "bare" else 400)
 
 
 def test_i07_six_levels_are_allowed() -> None:
