@@ -26,7 +26,16 @@ def certificate(directory, name, address="127.0.0.1", days=30, issuer=None):
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
     )
+    if not issuer:  # what Python 3.13 asks of an authority
+        usage = dict.fromkeys(("digital_signature", "content_commitment", "key_encipherment"), False)
+        usage |= dict.fromkeys(("data_encipherment", "key_agreement", "encipher_only", "decipher_only"), False)
+        usage |= {"key_cert_sign": True, "crl_sign": True}
+        builder = builder.add_extension(x509.KeyUsage(**usage), critical=True)
+        identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        builder = builder.add_extension(identifier, critical=False)
     if issuer:
+        identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer[0].public_key())
+        builder = builder.add_extension(identifier, critical=False)
         names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
         builder = builder.add_extension(names, critical=False)
     made = builder.sign(issuer[1] if issuer else key, hashes.SHA256())
