@@ -57,7 +57,7 @@ def test_the_installer_on_a_bare_machine(
         [BARE_ROOT, "run", machine, "--as", user, f"{given} bats --filter {ways} /tmp/install.bats"],
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=1800,
     )
     shutil.rmtree(f"{machine}.changes", ignore_errors=True)
     assert done.returncode == 0, done.stdout + done.stderr
