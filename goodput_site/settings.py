@@ -305,12 +305,26 @@ CACHES = {
     }
 }
 
+GOODPUT_METRICS_TOKEN = env.str("GOODPUT_METRICS_TOKEN", "")
+
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "filters": {"hide_links": {"()": "orgs.logs.HideLinks"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["hide_links"]}},
+    "formatters": {
+        "line": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"},
+        "json": {"()": "goodput_site.request_log.JsonLines"},
+    },
+    "filters": {
+        "hide_links": {"()": "orgs.logs.HideLinks"},
+        "request_id": {"()": "goodput_site.request_log.AddRequestId"},
+    },
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "formatter": env.str("GOODPUT_LOG_FORMAT", "line"),
+            "filters": ["hide_links", "request_id"],
+        }
+    },
     "root": {"handlers": ["stderr"], "level": env.str("GOODPUT_LOG_LEVEL", "INFO")},
     "loggers": {"django.server": {"level": "WARNING"}, "celery": {"level": "WARNING"}},
 }

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.urls import include, path
 
 from fleet.api_metrics import Metrics
-from goodput_site import health
+from goodput_site import health, operations
 
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
@@ -23,6 +23,7 @@ urlpatterns = [
     path("o/<slug:org_slug>/", include("fleet.urls")),
     path("o/<slug:org_slug>/", include("claims.urls")),
     path("", include("claims.urls_public")),
+    path("provider/metrics", operations.metrics, name="provider_metrics"),
     path("provider/", include("fleet.summary.urls")),
     path("provider/", include("claims.urls_provider")),
     path("admin/", admin.site.urls),

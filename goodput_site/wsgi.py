@@ -7,6 +7,7 @@ second handler that has none, chosen by path.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,7 +17,9 @@ import django
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
 
+from goodput_site import counters
 from goodput_site.exposure import Exposure, local_guard
+from goodput_site.request_log import with_ids
 
 INGEST_PATH = "/v1/batches"
 
@@ -25,9 +28,12 @@ class IngestHandler(WSGIHandler):
     """A WSGI handler without middleware and with one route."""
 
     def get_response(self, request: Any) -> Any:
-        """Answer by the upload's own routes."""
+        """Answer by the upload's own routes, and count what came of it."""
         request.urlconf = "fleet.ingest_urls"
-        return super().get_response(request)
+        began = time.perf_counter()
+        response = super().get_response(request)
+        _count(response, time.perf_counter() - began)
+        return response
 
     def load_middleware(self, is_async: bool = False) -> None:
         """Build the handler with an empty chain, whatever the settings say."""
@@ -36,6 +42,16 @@ class IngestHandler(WSGIHandler):
             super().load_middleware(is_async)
         finally:
             settings.MIDDLEWARE = chain
+
+
+def _count(response: Any, seconds: float) -> None:
+    data = getattr(response, "data", None)
+    data = data if isinstance(data, dict) else {}
+    if response.status_code == 202:
+        counters.count("goodput_ingest_batches_total", "duplicate" if data.get("duplicate") else "stored")
+    else:
+        counters.count("goodput_ingest_refusals_total", str(data.get("code") or response.status_code))
+    counters.count("goodput_ingest_seconds_total", "", seconds)
 
 
 def build() -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
@@ -49,9 +65,8 @@ def build() -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
             return ingest(environ, start_response)
         return pages(environ, start_response)
 
-    if settings.GOODPUT_EXPOSE is Exposure.LOCAL:
-        return local_guard(dispatch, settings.ALLOWED_HOSTS)
-    return dispatch
+    guarded = local_guard(dispatch, settings.ALLOWED_HOSTS) if settings.GOODPUT_EXPOSE is Exposure.LOCAL else dispatch
+    return with_ids(guarded, INGEST_PATH)
 
 
 application = build()
