@@ -64,6 +64,7 @@ TABLE: dict[str, Row] = {
     f"{SETTINGS}keys/*": of_an_org(405),
     f"{SETTINGS}audit*": of_an_org(200, viewer={403}),
     "provider/*": CONSOLE,
+    "provider/metrics": {**dict.fromkeys((*STRANGERS, *PEOPLE, *KEYS), {404}), "provider": {200}},
     "v1/*": API,
     "v1/openapi.json": ANYBODY,
     "v1/docs": ANYBODY,
@@ -144,6 +145,7 @@ NOTHING = (
     "provider/exports/*",  # fleet/summary/tests
     "provider/jobs/*",
     "provider/catalog*",
+    "provider/metrics",  # orgs are numbers there
     "provider/rules/*",
     "v1/clusters.?*",  # the other forms of a list that is shown above: fleet/tests/api
     "v1/fleet.?*",
