@@ -15,12 +15,10 @@ from claims.ledger import make_checkpoint
 from claims.selectors import list_contracts, month_of, months_before
 from claims.services_reports import draft_report
 from orgs.models import Org
-from orgs.tasks import org_task
+from orgs.tasks import MOST_SPREAD_SECONDS, fan_out, org_task
 
 log = logging.getLogger(__name__)
-#: On which days of a month the month before is drafted, and over how many seconds the orgs are spread.
-DRAFT_DAYS = range(1, 6)
-SPREAD_SECONDS = 1800
+DRAFT_DAYS = range(1, 6)  # on which days of a month the month before is drafted
 
 
 def _active() -> list[int]:
@@ -38,10 +36,7 @@ def checkpoint_org(org: Org) -> int:
 @shared_task(name="claims.tasks.checkpoint_all")  # type: ignore[untyped-decorator]
 def checkpoint_all() -> int:
     """One task an org."""
-    orgs = _active()
-    for org_id in orgs:
-        checkpoint_org.delay(org_id)
-    return len(orgs)
+    return fan_out(checkpoint_org, _active(), over=MOST_SPREAD_SECONDS, expires=3600)
 
 
 @org_task(name="claims.tasks.anchor_org")
@@ -53,10 +48,7 @@ def anchor_org(org: Org) -> int:
 @shared_task(name="claims.tasks.anchor_all")  # type: ignore[untyped-decorator]
 def anchor_all() -> int:
     """One task an org."""
-    orgs = _active()
-    for org_id in orgs:
-        anchor_org.delay(org_id)
-    return len(orgs)
+    return fan_out(anchor_org, _active(), over=MOST_SPREAD_SECONDS, expires=3600)
 
 
 @org_task(name="claims.tasks.draft_org")
@@ -81,10 +73,7 @@ def draft_all() -> int:
     if not is_draft_day(now):
         return 0
     month = months_before(month_of(now), 2)[0]
-    orgs = _active()
-    for number, org_id in enumerate(orgs):
-        draft_org.apply_async((org_id, month), countdown=number * SPREAD_SECONDS // max(1, len(orgs)))
-    return len(orgs)
+    return fan_out(draft_org, _active(), month, over=MOST_SPREAD_SECONDS, expires=3600)
 
 
 def is_draft_day(now: datetime) -> bool:

@@ -12,8 +12,8 @@ from psycopg import sql
 
 from fleet.sql import execute
 from orgs.models import Org
+from orgs.schemas import ORGS_PER_STATEMENT
 
-ORGS_PER_STATEMENT = 200
 MAX_ATTEMPTS = 5  # a batch that failed this often is set aside with its error
 
 

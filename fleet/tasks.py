@@ -18,9 +18,10 @@ from fleet.partitions import ensure_partitions
 from fleet.refolding import refold_dirty
 from fleet.selectors_waiting import orgs_with_probes, orgs_with_work
 from orgs.models import Org
-from orgs.tasks import org_task
+from orgs.tasks import fan_out, org_task
 
 log = logging.getLogger(__name__)
+SPREAD_SECONDS = 50  # of a minute's jobs of all orgs
 HINT_SECONDS = 10  # a message that waited longer is dropped: the next sweep sends another
 
 
@@ -47,9 +48,7 @@ def close_silence() -> int:
     """Send every org to a worker to write the hours of its silent nodes; the number of orgs."""
     with schema_context("public"):
         ids = list(Org.objects.filter(status=Org.Status.ACTIVE).values_list("pk", flat=True))
-    for org_id in ids:
-        close_silence_of_org.apply_async(args=[org_id], expires=60)
-    return len(ids)
+    return fan_out(close_silence_of_org, ids, over=SPREAD_SECONDS, expires=60)
 
 
 @org_task(name="fleet.tasks.close_silence_of_org")

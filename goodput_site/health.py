@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
-from django.db.migrations.loader import MigrationLoader
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from psycopg import sql
 
-from fleet.selectors_waiting import ORGS_PER_STATEMENT, oldest_waiting
+from fleet.selectors_waiting import oldest_waiting
 from orgs.models import Org
+from orgs.schemas import versions_of
 
 MAX_WAITING_SECONDS = 300  # a fold further behind than this is not ready to be believed
 
@@ -72,38 +70,12 @@ def _broker() -> str:
     return "ok"
 
 
-@cache
-def _latest() -> tuple[tuple[str, str], ...]:
-    """The newest migrations of the code that runs here, as (app, name)."""
-    return tuple(MigrationLoader(None).graph.leaf_nodes())
-
-
 def _migrations() -> str:
     """`ok` when the public schema and every active org's have the newest migrations."""
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         return "pending"
-    return "pending" if _orgs_behind(_active_orgs()) else "ok"
-
-
-def _orgs_behind(orgs: list[Org]) -> bool:
-    """Whether an org lacks one of the newest migrations of its own apps: each schema migrates by itself."""
-    chunks = (orgs[at : at + ORGS_PER_STATEMENT] for at in range(0, len(orgs), ORGS_PER_STATEMENT))
-    return any(_is_one_behind(chunk) for chunk in chunks)
-
-
-def _is_one_behind(orgs: list[Org]) -> bool:
-    apps = {name.rpartition(".")[2] for name in settings.TENANT_APPS}
-    wanted = sql.SQL(", ").join(sql.Literal(f"{app}.{name}") for app, name in _latest() if app in apps)
-    branches = [
-        sql.SQL("(select count(distinct app || '.' || name) from {} where app || '.' || name in ({}))").format(
-            sql.Identifier(org.schema_name, "django_migrations"), wanted
-        )
-        for org in orgs
-    ]
-    with connection.cursor() as cursor:
-        cursor.execute(sql.SQL(" union all ").join(branches).as_string(cursor.connection))
-        return any(row[0] < len(apps) for row in cursor.fetchall())
+    return "pending" if any(version.is_behind for version in versions_of(_active_orgs())) else "ok"
 
 
 def _active_orgs() -> list[Org]:

@@ -26,6 +26,7 @@ GOODPUT_PORT = env.int("GOODPUT_PORT", 8080)
 GOODPUT_VAR = Path(env.str("GOODPUT_VAR", str(BASE_DIR / "var")))
 GOODPUT_PROXIES = env.int("GOODPUT_PROXIES", 1 if GOODPUT_EXPOSE is Exposure.PUBLIC else 0)  # trusted, in front of us
 GOODPUT_DEFAULT_ORG = env.str("GOODPUT_DEFAULT_ORG", "local")
+GOODPUT_CITUS = env.bool("GOODPUT_CITUS", False)  # each org's schema is a shard (docs/scale-out.md)
 GOODPUT_FOLD_CHUNK = env.int("GOODPUT_FOLD_CHUNK", 300)  # batches per transaction of the worker
 GOODPUT_PROBE_NETWORKS = env.list("GOODPUT_PROBE_NETWORKS", default=[])  # that may be probed; none: the probe is off
 GOODPUT_PROBE_CONTROL = env.str("GOODPUT_PROBE_CONTROL", "")  # host:port that answers whenever the probe is healthy
@@ -92,6 +93,7 @@ DATABASES = {
             "connect_timeout": 5,
             "application_name": "goodput",
             "prepare_threshold": 5,
+            **({"options": "-c citus.enable_schema_based_sharding=on"} if GOODPUT_CITUS else {}),
         },
     }
 }

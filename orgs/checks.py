@@ -1,15 +1,15 @@
-"""Start-up check: a pooler that hands out connections per transaction would mix orgs.
-
-The schema of an org is a setting of its connection.
-"""
+"""Start-up checks: a pooler that mixes orgs, a role that may do too much, what Citus would refuse."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from django.core.checks import CheckMessage, Error, Tags, register
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError, connection
+
+from orgs.migration_rules import org_migrations, refused_by_citus
 
 POOLED = (
     "The database is reached through a pooler that hands out connections per transaction. An org is a setting of its "
@@ -44,3 +44,51 @@ def pooling_is_per_session(
     except DatabaseError:
         return []
     return [Error(POOLED, id="orgs.E001")] if first == second else []
+
+
+SUPERUSER = (
+    "The server's role is a superuser of PostgreSQL. It needs no more than to own its database: make one with "
+    "`create role goodput login password '…'` and `create database goodput owner goodput`."
+)
+NO_CITUS = "GOODPUT_CITUS is set, but the database has no extension citus: orgs would not be distributed."
+
+
+def is_superuser() -> bool:
+    """Whether the role of this connection may do everything on its server."""
+    with connection.cursor() as cursor:
+        cursor.execute("select rolsuper from pg_roles where rolname = current_user")
+        return bool(cursor.fetchone()[0])
+
+
+@register(Tags.database)
+def role_is_no_superuser(
+    app_configs: Any = None, databases: Sequence[str] | None = None, **_: Any
+) -> list[CheckMessage]:
+    """A Warning for a superuser; nothing where the database can't be asked."""
+    try:
+        return [Warning(SUPERUSER, id="orgs.W002")] if databases and is_superuser() else []
+    except DatabaseError:
+        return []
+
+
+@register(Tags.database)
+def citus_is_there(app_configs: Any = None, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """An Error when Citus is asked for and missing; nothing where the database can't be asked."""
+    if not databases or not settings.GOODPUT_CITUS:
+        return []
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("select count(*) from pg_extension where extname = 'citus'")
+            is_there = bool(cursor.fetchone()[0])
+    except DatabaseError:
+        return []
+    return [] if is_there else [Error(NO_CITUS, id="orgs.E003")]
+
+
+@register(Tags.models)
+def nothing_that_citus_refuses(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
+    """An Error for each migration of an org's app that Citus would refuse, where Citus is asked for."""
+    if not settings.GOODPUT_CITUS:
+        return []
+    found = [finding for one in org_migrations() for finding in refused_by_citus(one)]
+    return [Error(f"Citus refuses this: {finding}.", id="orgs.E004") for finding in found]

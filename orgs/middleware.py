@@ -15,7 +15,7 @@ from django.db import connection as _connection
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 
-from orgs import second_factor, viewing
+from orgs import second_factor, skew, viewing
 from orgs.access import PROVIDER, get_access
 from orgs.errors import NoSuchOrg
 
@@ -109,3 +109,12 @@ class OrgMiddleware:
     ) -> HttpResponseBase | None:
         """Take `org_slug` out of the URL's arguments and enter that org, before any transaction begins."""
         return enter_org(request, view, kwargs)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
+        """503 while the org's tables and this code are a version apart."""
+        schema = connection.schema_name
+        if schema == "public" or not skew.is_skew(exception, schema):
+            return None
+        if hasattr(request, "org"):
+            del request.org  # its pages need tables that are not there yet
+        return skew.upgrading(request)

@@ -91,6 +91,17 @@ class OrgTombstone(models.Model):
         return f"{self.slug} (deleted)"
 
 
+class SchemaRecipe(models.Model):
+    """The statements that make an org's schema by the migrations whose files have this digest (see schemas.py)."""
+
+    digest = models.CharField(max_length=64, primary_key=True)
+    statements = models.JSONField()
+    made_at = models.DateTimeField(default=timezone.now)
+
+    def __str__(self) -> str:
+        return f"recipe {self.digest[:12]}"
+
+
 class Membership(models.Model):
     """A person's role in an org."""
 

@@ -17,6 +17,7 @@ from django_tenants.utils import schema_context
 from orgs import keys, links
 from orgs.errors import KeyRefused, OrgInvalid
 from orgs.models import ApiKey, AuditEntry, Membership, Org, OrgTombstone, User
+from orgs.schemas import make_schema
 
 SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 RESERVED_SLUGS = frozenset({"new", "admin", "provider", "public", "static"})
@@ -70,7 +71,7 @@ def create_org(slug: str, name: str = "", *, actor: str = SYSTEM, address: str |
                 org.save(force_insert=True)
         except IntegrityError as error:
             raise OrgInvalid(f"There is an org {slug} already.", "slug_taken") from error
-        org.create_schema(check_if_exists=False, verbosity=0)
+        make_schema(org)
         record("org.created", actor=actor, org=org, target=slug, after={"name": org.name}, address=address)
     return org
 

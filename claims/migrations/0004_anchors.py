@@ -4,6 +4,8 @@ import django.db.models.deletion
 import django.utils.timezone
 from django.db import migrations, models
 
+from orgs.migration_rules import TriggerSQL
+
 
 class Migration(migrations.Migration):
 
@@ -63,7 +65,7 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('checkpoint', 'kind', 'reference'), name='claims_anchor_once'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'made'), _negated=True), models.Q(('at__isnull', False), ('evidence__isnull', False)), _connector='OR'), name='claims_anchor_made')],
             },
         ),
-        migrations.RunSQL(
+        TriggerSQL(
             "create trigger claims_frozen before update or delete on claims_anchor"
             " for each row when (old.state = 'made') execute function claims_refuse_change()",
             "drop trigger claims_frozen on claims_anchor",

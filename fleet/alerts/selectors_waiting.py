@@ -10,8 +10,8 @@ from psycopg import sql
 from fleet.alerts.delivery import REPEAT_EVERY
 from fleet.sql import execute
 from orgs.models import Org
+from orgs.schemas import ORGS_PER_STATEMENT
 
-ORGS_PER_STATEMENT = 200
 _BRANCH = """(select {id}::bigint where
  exists (select 1 from {alert} where routed_at is null)
  or exists (select 1 from {delivery} where status = 'waiting' and due_at <= {now}

@@ -15,7 +15,7 @@ from fleet.alerts.routing import route_waiting
 from fleet.alerts.selectors_waiting import orgs_with_alerts
 from fleet.cluster_incidents import group_waiting
 from orgs.models import Org
-from orgs.tasks import org_task
+from orgs.tasks import MOST_SPREAD_SECONDS, fan_out, org_task
 
 HINT_SECONDS = 30
 
@@ -60,9 +60,7 @@ def forget() -> int:
     """Send every org to a worker to remove what is old of its log."""
     with schema_context("public"):
         ids = list(Org.objects.filter(status=Org.Status.ACTIVE).values_list("pk", flat=True))
-    for org_id in ids:
-        forget_of_org.apply_async(args=[org_id], expires=3600)
-    return len(ids)
+    return fan_out(forget_of_org, ids, over=MOST_SPREAD_SECONDS, expires=3600)
 
 
 @org_task(name="fleet.alerts.tasks.forget_of_org")

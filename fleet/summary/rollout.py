@@ -19,8 +19,8 @@ from fleet.services_dated import DatedInvalid
 from fleet.services_incidents import Actor
 from fleet.services_rules import adopt_rules
 from orgs.models import Org
+from orgs.schemas import ORGS_PER_STATEMENT
 
-ORGS_PER_STATEMENT = 200
 COLUMNS = ("slug", "name", "rule_set", "since", "next_rule_set", "next_from", "amendments")
 _ROW = (
     "(select {id}::bigint, now_.version, now_.from_at, next_.version, next_.from_at,"

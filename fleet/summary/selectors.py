@@ -13,8 +13,8 @@ from psycopg import sql
 from fleet.selectors_waiting import MAX_ATTEMPTS
 from fleet.summary.models import JobBeat, OrgSummary
 from orgs.models import Org
+from orgs.schemas import ORGS_PER_STATEMENT
 
-ORGS_PER_STATEMENT = 200
 FAILED_LISTED = 20
 BEAT_IS_LATE_SECONDS = 180
 BEAT = "fleet.summary.tasks.summarise"  # whose runs say that beat and worker live

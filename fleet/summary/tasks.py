@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 from celery import shared_task
 from django.utils import timezone
 from django_tenants.utils import schema_context
@@ -11,7 +9,7 @@ from django_tenants.utils import schema_context
 from fleet.summary import export, jobs, services
 from fleet.summary.models import Export, OrgSummary
 from orgs.models import Org
-from orgs.tasks import org_task
+from orgs.tasks import fan_out, org_task
 
 SPREAD_SECONDS = 40  # the orgs' jobs of a minute do not start at once
 
@@ -26,9 +24,8 @@ def summarise() -> int:
         waiting = list(Export.objects.filter(state=Export.State.QUEUED).values_list("pk", flat=True))
         services.clear_exports(now)
         jobs.clear_failures(now)
-    for org_id in ids:
-        wait = random.uniform(0, SPREAD_SECONDS) if org_id in known and len(ids) > 1 else 0
-        summarise_org.apply_async(args=[org_id], countdown=wait, expires=wait + 60)
+    fan_out(summarise_org, [org_id for org_id in ids if org_id not in known], over=0, expires=60)
+    fan_out(summarise_org, [org_id for org_id in ids if org_id in known], over=SPREAD_SECONDS, expires=60)
     for export_id in waiting:
         export_org.apply_async(args=[export_id], expires=60)
     return len(ids)

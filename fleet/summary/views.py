@@ -25,6 +25,7 @@ from orgs.errors import OrgInvalid
 from orgs.invitations import link_of, mail_is_configured
 from orgs.middleware import ask_for_second_factor, sensitive
 from orgs.models import Org
+from orgs.schemas import versions_of
 from orgs.selectors import (
     AUDIT_HEAD,
     AuditFilter,
@@ -161,6 +162,7 @@ def org_page(request: HttpRequest, org_id: int) -> HttpResponse:
         "row": row,
         "one": org,
         "summary": row.summary,
+        "version": versions_of([org])[0],
         "now": now,
         "members": list_members(org),
         "invitations": [(one, "" if mail_is_configured() else link_of(one)) for one in waiting],

@@ -215,6 +215,7 @@ def test_no_app_is_shared_and_an_orgs_at_once() -> None:
 # Who may enter an org: each checks before that it may. Everybody else runs where they were called.
 DOORS = {
     "orgs.middleware": {"set_tenant"},  # membership, at every request
+    "orgs.schemas": {"set_schema"},  # of an org that is being made
     "orgs.tasks": {"tenant_context"},  # a task's org, if it is active
     "fleet.api": {"set_schema"},  # the org of a key with the scope, or of a member's session
     "fleet.management.commands.refold": {"tenant_context"},  # whoever may run manage.py

@@ -1,8 +1,12 @@
-"""The start-up check of the connection's pooling."""
+"""The start-up checks of the database: pooling, the role, Citus."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from django.core.checks import Tags
+from django.core.checks.registry import registry
 
 from orgs import checks
 
@@ -24,3 +28,31 @@ def test_two_connections_with_one_backend_are_refused(monkeypatch: pytest.Monkey
 
 def test_without_a_database_nothing_is_asked() -> None:
     assert checks.pooling_is_per_session() == []
+
+
+@pytest.mark.django_db
+def test_our_own_role_is_no_superuser() -> None:
+    """The launcher and the tests make one that owns its database and no more."""
+    assert not checks.is_superuser()
+    assert checks.role_is_no_superuser(databases=["default"]) == []
+
+
+@pytest.mark.django_db
+def test_a_superuser_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "is_superuser", lambda: True)
+    found = checks.role_is_no_superuser(databases=["default"])
+    assert [one.id for one in found] == ["orgs.W002"]
+    assert "create role goodput" in found[0].msg
+
+
+@pytest.mark.django_db
+def test_citus_that_is_not_there_is_refused(settings: Any) -> None:
+    assert checks.citus_is_there(databases=["default"]) == []
+    settings.GOODPUT_CITUS = True
+    assert [one.id for one in checks.citus_is_there(databases=["default"])] == ["orgs.E003"]
+
+
+@pytest.mark.django_db
+def test_prepare_asks_all_of_them() -> None:
+    found = {check.__name__ for check in registry.registered_checks if Tags.database in check.tags}
+    assert {"pooling_is_per_session", "role_is_no_superuser", "citus_is_there"} <= found

@@ -117,6 +117,11 @@ def test_worst_orgs_come_first_and_suspended_ones_last(alpha: Any, beta: Any, lo
     assert [row.is_stale for row in rows] == [False, True, True]
 
 
+def test_the_version_of_an_orgs_tables_is_shown(alpha: Any, staff: Client) -> None:
+    page = staff.get(f"/provider/orgs/{alpha.pk}/").content.decode()
+    assert re.search(r"fleet \d{4}.*, up to date", page)
+
+
 def test_a_late_beat_is_shown(staff: Client) -> None:
     assert "never since the start" in staff.get("/provider/jobs/").content.decode()
     JobBeat.objects.create(name=BEAT, at=timezone.now())

