@@ -7,7 +7,7 @@ from typing import Any
 from django.urls import URLPattern, path
 from drf_spectacular.views import SpectacularJSONAPIView
 
-from fleet import api, api_docs, api_evidence, api_incidents, api_nodes
+from fleet import api, api_docs, api_evidence, api_incidents, api_nodes, api_statistics
 
 
 def listed(route: str, view: Any, name: str) -> list[URLPattern]:
@@ -35,6 +35,7 @@ urlpatterns = [
     path(INCIDENT, api_incidents.OneIncident.as_view(), name="api-incident"),
     path(f"{INCIDENT}/acknowledge", api_incidents.Acknowledge.as_view(), name="api-acknowledge"),
     path(f"{INCIDENT}/notes", api_incidents.Notes.as_view(), name="api-notes"),
+    *listed("statistics", api_statistics.Statistics, "api-statistics"),
     *listed("availability", api_evidence.Availability, "api-availability"),
     path("batches", api.BatchesOrEvidence.as_view(), name="batches"),
     *listed("batches", api.Evidence, "api-batches")[1:],

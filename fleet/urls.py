@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from fleet import views, views_incidents, views_node
+from fleet import views, views_incidents, views_node, views_statistics
 
 urlpatterns = [
     path("", views.fleet, name="fleet"),
@@ -17,6 +17,9 @@ urlpatterns = [
     path("incidents/", views_incidents.incidents, name="incidents"),
     path("incidents.csv", views_incidents.incidents_csv, name="incidents_csv"),
     path("incidents.json", views_incidents.incidents_json, name="incidents_json"),
+    path("incidents/statistics/", views_statistics.statistics, name="statistics"),
+    path("incidents/statistics.csv", views_statistics.statistics_csv, name="statistics_csv"),
+    path("incidents/statistics.json", views_statistics.statistics_json, name="statistics_json"),
     path("incidents/<int:incident_id>/", views_incidents.incident, name="incident"),
     path("incidents/<int:incident_id>/slots.csv", views_incidents.incident_slots, name="incident_slots"),
     path("incidents/<int:incident_id>/acknowledge/", views_incidents.acknowledge, name="incident_acknowledge"),

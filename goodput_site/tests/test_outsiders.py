@@ -37,7 +37,7 @@ POST_ONLY = {"nobody": {405}, "member": {405}, "key": {405}}
 NOT_HERE = {"nobody": {404}, "member": {404}, "key": {404}}
 
 _GPU = "v1/gpus/<int:node_id>/<int:index>"
-_LISTS = ("clusters", "governance/nodes", "nodes", "gpus", "events", "incidents", "availability", "rules")
+_LISTS = ("clusters", "governance/nodes", "nodes", "gpus", "events", "incidents", "availability", "statistics", "rules")
 READS = (
     "v1/fleet",
     "v1/batches",

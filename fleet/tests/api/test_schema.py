@@ -95,14 +95,27 @@ def test_every_answer_is_as_described(read: Any, north_id: int, incident_id: int
         check(read(asked), path)
     for group in ("cluster", "node", "gpu", "model"):
         check(read(f"/v1/availability?{span}&group={group}"), "/v1/availability")
+    for by in ("reason", "model", "node", "device"):
+        check(read(f"/v1/statistics?by={by}"), "/v1/statistics")
     ours = {path for path, methods in document()["paths"].items() if "get" in methods and is_ours(path)}
-    assert ours - {"/v1/availability"} == set(answers)
+    assert ours - {"/v1/availability", "/v1/statistics"} == set(answers)
 
 
 def is_ours(path: str) -> bool:
     """Whether this app answers the path."""
     return path.split("/")[2] in {
-        *("nodes", "gpus", "events", "incidents", "batches", "clusters", "fleet", "rules", "availability"),
+        *(
+            "nodes",
+            "gpus",
+            "events",
+            "incidents",
+            "batches",
+            "clusters",
+            "fleet",
+            "rules",
+            "availability",
+            "statistics",
+        ),
         "governance",
     }
 
@@ -131,7 +144,7 @@ PARAMS = (
 )
 PATHS = (
     *("nodes", "nodes.csv", "gpus", "gpus/{n}/0", "gpus/{n}/0/slots", "gpus/{n}/0/hours", "gpus/{n}/0/explain"),
-    *("events", "incidents", "availability", "rules", "rules/XID_79", "fleet", "batches"),
+    *("events", "incidents", "availability", "statistics", "rules", "rules/XID_79", "fleet", "batches"),
 )
 
 
