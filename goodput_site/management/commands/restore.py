@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from goodput_site.backups import BackupError, restore
+from goodput_site.backups import BackupError, restore, restore_keys
 
 
 class Command(BaseCommand):
@@ -31,6 +31,11 @@ class Command(BaseCommand):
             info = restore(settings.DATABASE_URL, options["file"], options["replace"])
         except (BackupError, psycopg.Error) as error:
             raise CommandError(f"Nothing was restored: {error}") from error
+        laid, kept = restore_keys(options["file"], Path(settings.GOODPUT_VAR) / "secrets")
+        if laid:
+            self.stdout.write(f"keys put back: {', '.join(laid)}")
+        if kept:
+            self.stdout.write(f"keys that differ from the backup's and stay: {', '.join(kept)}")
         if not options["no_prepare"]:
             call_command("prepare", no_static=True)
         self.stdout.write(f"restored what Goodput {info['goodput']} kept at {info['made_at']}")

@@ -102,6 +102,26 @@ def test_what_is_no_backup_removes_nothing(spoilt: str, filled: str, empty: str,
     assert list(contents(empty)) == ["public.precious"]
 
 
+@pytest.mark.django_db(transaction=True)
+def test_keys_go_along_on_request_and_replace_nothing(filled: str, empty: str, settings: Any, tmp_path: Path) -> None:
+    settings.GOODPUT_VAR = tmp_path / "old"
+    secrets = tmp_path / "old/secrets"
+    secrets.mkdir(parents=True)
+    for name in ("log-ed25519.key", "release.pem", "database_password"):
+        (secrets / name).write_text(f"{name} of the old machine")
+    call_command("backup", out=tmp_path / "without.tar")
+    call_command("backup", out=tmp_path / "with.tar", with_keys=True)
+    settings.DATABASE_URL, settings.GOODPUT_VAR = empty, tmp_path / "new"
+    call_command("restore", str(tmp_path / "without.tar"), no_prepare=True)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "new/secrets").mkdir(parents=True)
+    (tmp_path / "new/secrets/release.pem").write_text("of the new machine")
+    call_command("restore", str(tmp_path / "with.tar"), no_prepare=True, replace=True)
+    found = {file.name: file.read_text() for file in (tmp_path / "new/secrets").iterdir()}
+    assert found == {"log-ed25519.key": "log-ed25519.key of the old machine", "release.pem": "of the new machine"}
+    assert stat.S_IMODE((tmp_path / "new/secrets/log-ed25519.key").stat().st_mode) == 0o600
+
+
 def test_without_a_database_there_is_no_backup(settings: Any, tmp_path: Path) -> None:
     settings.DATABASE_URL = "postgresql://nobody:secret-word@127.0.0.1:1/none"
     with pytest.raises(CommandError) as caught:
