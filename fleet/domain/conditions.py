@@ -42,7 +42,8 @@ def start(work: Work, subject: Subject, code: str, at: int, weight: int, confirm
 
 def confirm(subject: Subject, condition: Condition, at: int, end_slot: int, first: int) -> None:
     """A pending condition is corroborated at this instant; what lay before stays pending (up to `end_slot`)."""
-    pend(subject, condition, first, end_slot)
+    if condition.stance != "U":  # else what lay before is unknown
+        pend(subject, condition, first, end_slot)
     condition.confirmed = True
     condition.run_from = condition.last = at
     condition.stance = "E"

@@ -176,12 +176,19 @@ def _own_slot(
     work: Work, index: int, place: Place, reason: Reason, at: int, parts: tuple[tuple[str, int], ...], *, report: bool
 ) -> None:
     slot = at // SLOT_MS
+    mine = [s for s in place.segments if s[0] == reason.code and s[2] == slot]
+    if parts:  # instances of one slot add up: each is remembered by its own segment
+        known = {s[1][1:]: s[4] for s in mine if s[1][0] == "I"} | dict(parts)
+        parts = tuple(sorted(known.items()))
+        place.segments = [s for s in place.segments if s not in mine or s[1] == "O"]
+        place.segments += [(reason.code, f"I{name}", slot, slot + 1, slices) for name, slices in parts]
     weight = sliced(reason.weight, parts)
-    segment = (reason.code, "O", slot, slot + 1, weight)
-    if segment in place.segments:
+    before = [s for s in mine if s[1] == "O"]
+    if any(s[4] <= weight for s in before):
         return
-    place.segments.append(segment)
-    if report:
+    place.segments = [s for s in place.segments if s not in before]
+    place.segments.append((reason.code, "O", slot, slot + 1, weight))
+    if report and not before:
         work.report("opened", f"g{index}", reason.code, at, at, at, weight)
         work.report("closed", f"g{index}", reason.code, at, at, at, weight)
 
@@ -205,10 +212,10 @@ def _condition(work: Work, place: Place, reason: Reason, at: int, parts: tuple[t
                 cond.confirm(place, c, at, at // SLOT_MS + 1, state.open_slot)
         return
     c.powered = 0
-    if c.parts and c.since != at:
+    if c.parts:
         c.parts = tuple(sorted({**dict(c.parts), **dict(parts)}.items())) if parts else ()
         weight = sliced(reason.weight, c.parts)
-        if weight != c.weight and c.confirmed:
+        if weight != c.weight and c.confirmed and c.since != at:
             c.last = max(c.last, at) if c.run_from >= 0 else c.last
             cond.freeze(place, c)
             c.run_from = c.last = at

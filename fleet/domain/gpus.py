@@ -29,14 +29,16 @@ def good(work: Work, key: str, place: Place, gpu: Gpu, stretch: Stretch, item: I
     under_power = powered(gpu)
     seen: set[str] = set()
     if place.conditions:
-        order = sorted(place.conditions, key=lambda c: c.code.startswith("RECOVERY_"))
-        for c in order:
+        # the driver's own word first: it tells of an incident only while no other reason is open (fold.md 11)
+        for c in sorted(place.conditions, key=lambda c: not c.code.startswith("RECOVERY_")):
             seen.add(c.code)
             if _listed(work, key, place, gpu, c, action, under_power, stretch, item):
                 change.gap_unknown = True
     if action:
         code = {1: "RECOVERY_REQUIRED", 2: "RECOVERY_REQUIRED", 3: "RECOVERY_DRAIN"}.get(action)
         if code is None:
+            if not any(s[0] == "RECOVERY_OTHER" for s in place.segments):
+                work.report("review", key, "RECOVERY_OTHER", ms, ms, ms, 100)
             place.segments.append(("RECOVERY_OTHER", "N", slot, slot + 1, 100))
         elif place.find(code) is None:
             c = cond.start(work, place, code, ms, work.reason(code).weight, True, False)

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from fleet.domain.state import BLIND, NodeState, Subject
+from fleet.domain.state import BLIND, GOOD, NodeState, Place, Subject
 
-Marks = dict[str, frozenset[str]]
+#: Lowering reasons of the open slot, the device there ('' = none listed), whether that is known.
+Mark = tuple[frozenset[str], str, bool]
+Marks = dict[str, Mark]
 
 
 def marks(state: NodeState) -> Marks:
-    """Per GPU's place and expected port the lowering reasons of the open slot."""
-    return {key: _lowering(subject, state.open_slot) for key, subject in _subjects(state)}
+    """Per GPU's place and expected port what its last sample said."""
+    return {
+        key: (_lowering(subject, state.open_slot), _device(subject), subject.kind != BLIND)
+        for key, subject in _subjects(state)
+    }
+
+
+def _device(subject: Subject) -> str:
+    return subject.uuid if isinstance(subject, Place) and subject.kind == GOOD else ""
 
 
 def contradict(state: NodeState, before: Marks, slot: int, ms: int) -> None:
-    """Make a slot unknown where the sample at `ms` and one of another installation in it differ in lowering reasons.
+    """Make a slot unknown where the sample at `ms` and one of another installation in it differ in lowering reasons or
+    name different devices.
 
     `before`: `marks` before the sample was taken. Blindness contradicts nothing.
     """
     for key, subject in _subjects(state):
         if subject.kind == BLIND or key not in before:
             continue
-        old = before[key]
+        old, device, known = before[key]
         now = frozenset(c.code for c in subject.conditions if c.stance == "B" and c.last == ms)
         now |= frozenset(s[0] for s in subject.segments if s[1] == "O" and s[2] <= slot < s[3])
-        if _lowering(subject, slot) != old or (old and not now):
+        other = known and _device(subject) != device
+        if other or _lowering(subject, slot) != old or (old and not now):
             subject.segments.append(("TWO_INSTALLATIONS", "X", slot, slot + 1, 100))
         subject.segments = sorted(set(subject.segments))
 

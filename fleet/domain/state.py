@@ -22,7 +22,8 @@ GOOD, LOST, ABSENT, NEVER, BLIND = 0, 1, 2, 3, 4
 #: A segment: (code, kind, a, b, weight). Kind C spans instants [a, b] in ms; all others slots [a, b).
 #: B own bad sample, C cover between two pieces of bad evidence, E (0, 100, 0) edge, H held, K contested,
 #: M possible note, N note, O own-slot reason, P pending, Q possible, T touched, X contradicting
-#: installations, W the weight of its code's cover before the rules changed.
+#: installations, W the weight of its code's cover before the rules changed, I<instance> the slices of an
+#: own-slot reason's MIG instance.
 Segment = tuple[str, str, int, int, int]
 
 

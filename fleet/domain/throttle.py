@@ -131,10 +131,13 @@ def share_loss(full: int, spent_ms: int, span_ms: int) -> int:
 
 
 def _span(work: Work, item: Item, far: int = SLOT_MS) -> int:
-    """ms since the previous sample of this installation; `far` where that is too far away to vouch."""
+    """ms since the previous sample of this installation; `far` where that is too far away to vouch or lies in another
+    boot or before a pause."""
     state = work.state
     own = state.agents.get(item.agent) if state is not None else None
-    if own is None:
+    if state is None or own is None or item.fit[9] != state.segment_number:
+        return far
+    if item.batch.boot_id is not None and item.batch.boot_id != state.boot_id:
         return far
     span = item.ms - own
     return span if 0 < span <= VOUCH_MS else far
