@@ -14,7 +14,7 @@ from fleet.domain import fold as folding
 from fleet.domain.context import EMPTY, Context, Dated, dated_of
 from fleet.domain.input_digest import asked as asked_of
 from fleet.domain.input_digest import digest_with, seed
-from fleet.domain.placement import Item, Placed, ReceivedBatch, place
+from fleet.domain.placement import Item, Placed, ReceivedBatch, earliest_of, place
 from fleet.domain.rules import Rules
 from fleet.domain.runs import Emission
 from fleet.domain.slots import HOUR_MS, hour_of, hour_of_slot
@@ -60,7 +60,10 @@ class Advanced:
 
 @dataclass(slots=True)
 class Refolded:
-    """What a re-fold changed; `[first_hour, end_hour)` was folded again, `rows` holds only rows whose bytes differ."""
+    """What a re-fold changed; `[first_hour, end_hour)` was folded again, `rows` holds only rows whose bytes differ.
+
+    `gone`: hours of which nothing is said any more, because what stood there stands elsewhere now: their rows go.
+    """
 
     state: NodeState | None
     first_hour: int
@@ -70,6 +73,7 @@ class Refolded:
     touched: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     suspect: tuple[bytes, ...] = ()
     converged: bool = False
+    gone: tuple[int, ...] = ()
 
 
 def rows_needed(state: NodeState | None) -> tuple[int, ...]:
@@ -125,14 +129,29 @@ def _set_late(out: Advanced, items: Sequence[Item]) -> None:
     hours: dict[bytes, tuple[int, int]] = {}
     for item in items:
         hour = other = item.ms // HOUR_MS
+        first = _earliest(item) // HOUR_MS
         if item.event is None and abs(hour_of(item.interval.ts) - hour) <= MAX_SPREAD_HOURS:
             other = hour_of(item.interval.ts)
         low, high = hours.get(item.sha256, (hour, hour))
-        hours[item.sha256] = (min(low, hour, other), max(high, hour, other))
+        hours[item.sha256] = (min(low, first, other), max(high, hour, other))
     for sha, (low, high) in hours.items():
         first, last = out.touched[sha]
         out.touched[sha] = (min(first, low), max(last, high))
         out.late.append(Late(sha, low, high))
+
+
+#: How far two guesses at the place of one sample differ at most: half a slot, and one on the safe side.
+SLACK_MS = 22_500
+
+
+def _earliest(item: Item) -> int:
+    """Where a late item stands at the earliest."""
+    bt = item.interval.boottime
+    if bt is None:
+        return item.ms
+    if item.event is not None or item.fit[7] <= bt:
+        return item.ms - SLACK_MS
+    return earliest_of(bt, item.fit, item.ms) - SLACK_MS
 
 
 class _Book:
@@ -307,11 +326,19 @@ def refold(
     for hour in range(first_hour, out.end_hour):
         if hour not in book.rows and load_row(hour) is not None:
             book.row(hour)  # nothing is said of it any more
+    gone = []
     for hour, row in book.rows.items():
         old = load_row(hour)
-        if old is None or old.to_bytes() != row.to_bytes():
+        if row.is_empty:
+            gone += [hour] if old is not None else []
+        elif old is None or old.to_bytes() != row.to_bytes():
             out.rows[hour] = row
+    out.gone = tuple(sorted(gone))
     return out
+
+
+#: How far ahead batches are looked for that a receipt moved back: a server's clock may have been wrong by so much.
+BACK_HOURS = 4
 
 
 class _Loader:
@@ -335,7 +362,10 @@ class _Loader:
             for h in range(hour, ahead + 1):
                 known.update((b.sha256, b) for b in self._loaded[h])
             placed = place(known.values(), fit)
-            if not placed.undecided or ahead >= last_hour:
+            is_back = fit[13] is not None or any(item.fit[13] is not None for item in placed.items)
+            if not placed.undecided and (not is_back or ahead >= hour + BACK_HOURS):
+                break
+            if ahead >= last_hour + BACK_HOURS or (ahead >= last_hour and not is_back):
                 break
             ahead += 1
         self._carried = {s: b for s, b in known.items() if placed.touched[s][1] > hour and s not in placed.suspect}

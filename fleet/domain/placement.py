@@ -119,14 +119,11 @@ def _place_boot(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> Fit:
     if len(batches) > 1:
         batches.sort(key=_first)
     batches = [received for received in batches if not _absurd(received, placed)]
-    pauses, jump = _decide(batches, fit, placed)
-    placed.undecided = placed.undecided or jump is not None
+    pauses, jump, decided = _decide(batches, fit)
     for received in batches:
-        found: list[Item] = []
-        after = _place_batch(received, fit, pauses, jump, found, placed)
-        if after is not None:
-            fit = after
-            placed.items += found
+        fit = _place_batch(received, fit, pauses, jump, placed)
+    placed.undecided = placed.undecided or jump is not None
+    placed.dirty += decided
     return fit
 
 
@@ -148,16 +145,15 @@ def _place_batch(
     fit: Fit,
     pauses: list[Pause],
     jump: tuple[int, int] | None,
-    found: list[Item],
     placed: Placed,
-) -> Fit | None:
-    """Add the batch's items to `found`; returns the placement after it, None when it is never to be folded."""
+) -> Fit:
+    """Add the batch's items; returns the placement after it."""
+    found = placed.items
     batch, sha = received.batch, received.sha256
     earliest, latest = received.received_at_ms - BEHIND_MS, received.received_at_ms + AHEAD_MS
     agent, seq = batch.agent_id or "", batch.seq or 0
     sync = _sync(received)
     low, high = latest, earliest
-    suspect = False
     newest = max((i.boottime for i in batch.intervals if i.boottime is not None), default=0)
     for position, interval in enumerate(batch.intervals):
         boottime = interval.boottime
@@ -171,11 +167,11 @@ def _place_batch(
                 fallback = (interval.ts, True)
             else:  # its own clock says nothing: just before its receipt
                 fallback = (received.received_at_ms - (newest - boottime), False)
-            fit, ms, clock_ok = _sample(sync, interval, boottime, fallback, fit, pauses, jump)
+            fit, ms, clock_ok = _sample(sync, interval, boottime, fallback, fit, pauses, jump, (earliest, latest))
             boot_ms = ms - boottime
-        # the place of what arrives late is a guess until it is folded again: only ts can make it suspect
-        suspect = suspect or not earliest <= (min(ms, interval.ts) if guess else ms) <= latest
         low, high = min(low, ms), max(high, ms)
+        if guess and boottime is not None:
+            low = min(low, earliest_of(boottime, fit, ms))
         head = (sha, clock_ok, batch, interval)
         found.append(Item(ms, 1, agent, seq, position, 0, *head, None, fit, boot_ms, received.received_at_ms))
         events = interval.events or interval.xids
@@ -188,11 +184,15 @@ def _place_batch(
                     found.append(
                         Item(at, 0, agent, seq, position, sub, *head, said, fit, boot_ms, received.received_at_ms)
                     )
-    placed.touched[sha] = (hour_of(max(low, earliest)), hour_of(min(high, latest)))
-    if suspect:
-        placed.suspect.append(sha)
-        return None
+    placed.touched[sha] = (hour_of(max(low, earliest)), hour_of(max(low, high)))
     return fit
+
+
+def earliest_of(boottime: int, fit: Fit, guess: int) -> int:
+    """Where a late sample stands at the earliest, whatever pauses lie between it and what is known."""
+    low, back = fit[12], fit[13]
+    guess = guess if low is None else min(guess, boottime + low)
+    return guess if back is None else min(guess, back)
 
 
 def _sync(received: ReceivedBatch) -> tuple[int, int] | None:
@@ -215,9 +215,12 @@ def _clock_ok(interval: Interval) -> bool:
     return clock.status != "unsynchronised" or clock.error_ms is not None
 
 
-def _decide(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> tuple[list[Pause], tuple[int, int] | None]:
-    """Pauses (boottime at which a new segment begins, the sync that showed it); the jump that none has decided."""
+def _decide(batches: list[ReceivedBatch], fit: Fit) -> tuple[list[Pause], tuple[int, int] | None, list[int]]:
+    """Pauses (boottime at which a new segment begins, the sync that showed it); the jump that none has decided; the
+    hour of the jump that was open before and is decided now.
+    """
     pauses: list[Pause] = []
+    decided: list[int] = []
     sync, jump, last_bt, last_diff = fit[4], fit[5], fit[7], fit[8]
     pending = jump
     for received in batches:
@@ -230,11 +233,11 @@ def _decide(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> tuple[lis
                 elif first is not None:
                     pauses.append((first, new))
                 if jump is not None and jump == pending:
-                    placed.dirty.append(jump[1])
+                    decided.append(jump[1])
                 jump = None
             elif jump is not None and new[1] >= jump[0]:
                 if jump == pending:
-                    placed.dirty.append(jump[1])
+                    decided.append(jump[1])
                 jump = None
             sync = new
         for interval in received.batch.intervals:
@@ -245,7 +248,7 @@ def _decide(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> tuple[lis
             if last_bt >= 0 and abs(diff - last_diff) > JUMP_MS and jump is None:
                 jump = (bt, -1)
             last_bt, last_diff = bt, diff
-    return pauses, jump
+    return pauses, jump, decided
 
 
 def _sample(
@@ -256,21 +259,26 @@ def _sample(
     fit: Fit,
     pauses: list[Pause],
     jump: tuple[int, int] | None,
+    bounds: tuple[int, int],
 ) -> tuple[Fit, int, bool]:
     """(placement after this sample, its instant, whether its slot is known).
 
-    `pair`: the batch's sync; `fallback`: where the sample stands without an offset, and whether that is to be trusted.
+    `bounds`: between which it must lie by its receipt; `pair`: the batch's sync; `fallback`: where the sample stands
+    without an offset, and whether that is to be trusted.
     """
-    boot, offset, live, syncs, sync, old_jump, start, last_bt, _, number, before = fit
+    boot, offset, live, syncs, sync, old_jump, start, last_bt, _, number, before, place, low, back = fit
     diff = interval.ts - bt
     frozen = offset is not None and not live
     if bt <= last_bt:  # already known: placed, teaches nothing
         used = offset if offset is not None or not syncs else _median(syncs)
         used = before if bt < start and before is not None else used
-        return fit, *(fallback if used is None else (bt + used, True))
+        ms, known = fallback if used is None else (bt + used, True)
+        return fit, min(max(ms, bounds[0]), bounds[1]), known
     if frozen and not pauses and jump is None and old_jump is None and (pair is None or pair == sync):
         assert offset is not None
-        return (boot, offset, (), (), sync, None, start, bt, diff, number, before), bt + offset, True
+        ms = bt + offset
+        if place < ms <= bounds[1] and low is not None and offset >= low:
+            return (boot, offset, (), (), sync, None, start, bt, diff, number, before, ms, low, back), ms, True
     crossed = [p for p in pauses if last_bt < p[0] <= bt] if pauses else ()
     if crossed:
         # the receipt that showed the pause is the first to say something of the offset behind it
@@ -278,6 +286,10 @@ def _sample(
         sync = crossed[-1][1]
         offset, live, syncs, start, number, frozen = None, (), (sync[0] - sync[1],), bt, number + 1, False
     if pair is not None and (sync is None or pair[1] > sync[1]):
+        taught = offset if offset is not None else _median(live) if live else None
+        if sync is None and taught is not None and abs(taught - (pair[0] - pair[1])) > JUMP_MS:
+            # the first receipt says that the clock was wrong which the samples before it were placed by
+            before, offset, live, start, frozen = taught, None, (), bt, False
         sync = pair
         if not frozen and not live and len(syncs) < FIT_SAMPLES:
             syncs = tuple(sorted((*syncs, pair[0] - pair[1])))
@@ -291,12 +303,21 @@ def _sample(
         if len(live) >= FIT_SAMPLES:
             live = ()
     ms, known = fallback if offset is None else (bt + offset, True)
-    mark = (jump[0], hour_of(ms) if jump[1] < 0 else jump[1]) if undecided and jump is not None else None
+    if not bounds[0] <= ms <= bounds[1]:  # further from its receipt than can be
+        ms, known = min(max(ms, bounds[0]), bounds[1]), False
+    if ms <= place:  # the receipts went back: a sample never stands before what was taken before it
+        back = place if back is None else back
+        ms, known = place + 1, False
+    else:
+        low = ms - bt if low is None else min(low, ms - bt)
+    was = place if place >= 0 else ms
+    mark = (jump[0], hour_of(min(ms, was)) if jump[1] < 0 else jump[1]) if undecided and jump is not None else None
     if mark is not None and old_jump is not None and old_jump[0] == mark[0]:
         mark = old_jump
     # a median of receipts is not frozen: it is given again by the receipts
     kept = None if syncs else offset
-    return (boot, kept, live, syncs, sync, mark, start, bt, diff, number, before), ms, known and not undecided
+    after = (boot, kept, live, syncs, sync, mark, start, bt, diff, number, before, ms, low, back)
+    return after, ms, known and not undecided
 
 
 def _teaches(

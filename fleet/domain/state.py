@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from fleet.domain.packed import Reader, Writer, column, spread
 from fleet.domain.slots import SLOT_MS
 
-FORMAT = 2
+FORMAT = 3
 
 #: Classes of a subject's last sample.
 GOOD, LOST, ABSENT, NEVER, BLIND = 0, 1, 2, 3, 4
@@ -101,7 +101,8 @@ class PortState(Subject):
 
 #: Placement of a boot, see placement.py: boot_id, offset or None, live differences, sync differences, last sync,
 #: undecided jump (boottime, hour), segment's first boottime, last sample's boottime and difference, segment number,
-#: offset before the segment.
+#: offset before the segment, place of the last sample, least difference of place and boottime in this boot (None = no
+#: sample yet), place from which on samples were held back (None = never).
 Fit = tuple[
     str,
     int | None,
@@ -114,8 +115,11 @@ Fit = tuple[
     int,
     int,
     int | None,
+    int,
+    int | None,
+    int | None,
 ]
-NO_FIT: Fit = ("", None, (), (), None, None, -1, -1, 0, 0, None)
+NO_FIT: Fit = ("", None, (), (), None, None, -1, -1, 0, 0, None, -1, None, None)
 
 #: An item's place in the order: instant, 0 event / 1 sample, agent_id, seq, position, event's position.
 Key = tuple[int, int, str, int, int, int]
@@ -335,7 +339,7 @@ def _read_ports(packed: list[Any], state: NodeState, ids: Reader) -> list[PortSt
 
 def _pack_fit(fit: Fit, last: int) -> tuple[Any, ...]:
     """The placement in small numbers: instants from the last sample, differences from the offset."""
-    _, offset, live, syncs, sync, jump, start, last_bt, diff, number, before = fit
+    _, offset, live, syncs, sync, jump, start, last_bt, diff, number, before, place, low, back = fit
     zero = offset if offset is not None else 0
     return (
         offset,
@@ -348,11 +352,14 @@ def _pack_fit(fit: Fit, last: int) -> tuple[Any, ...]:
         diff - zero,
         number,
         before,
+        place - last,
+        None if low is None else low - zero,
+        None if back is None else back - last,
     )
 
 
 def _fit(boot: str, raw: list[Any], last: int) -> Fit:
-    _, offset, live, syncs, sync, jump, start, last_bt, diff, number, before = raw
+    _, offset, live, syncs, sync, jump, start, last_bt, diff, number, before, place, low, back = raw
     zero = offset if offset is not None else 0
     return (
         boot,
@@ -366,4 +373,7 @@ def _fit(boot: str, raw: list[Any], last: int) -> Fit:
         diff + zero,
         number,
         before,
+        place + last,
+        None if low is None else low + zero,
+        None if back is None else back + last,
     )

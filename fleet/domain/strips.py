@@ -142,6 +142,11 @@ class HourRow:
         row._strips = {subject: strip[:] for subject, strip in self._strips.items()}
         return row
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is said of any slot and no item was folded."""
+        return not self.closing_state and not any(any(strip) for strip in self._strips.values())
+
     def subjects(self) -> list[str]:
         """The subjects that have a verdict in this hour, sorted."""
         return sorted(s for s, strip in self._strips.items() if any(strip))

@@ -104,6 +104,8 @@ class Node:
             self.touched.update(done.touched)
             self.events = [e for e in self.events if not hour <= e.at_ms // HOUR_MS < done.end_hour] + done.events
             self._store(done.rows, None if done.converged else done.state)
+            for gone in done.gone:
+                del self.rows[gone]
             self.dirty = {h for h in self.dirty if h >= max(done.end_hour, hour + 1)}
 
     def verdicts(self, subject: str, first: int, end: int, until_slot: int | None = None) -> list[Verdict | None]:

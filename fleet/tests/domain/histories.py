@@ -21,9 +21,12 @@ class History:
 
 
 def make(
-    seed: int, slots: int = 160, gpus: int = 3, nports: int = 2, quiet: bool = False, faults: tuple[str, ...] = ()
+    seed: int, slots: int = 160, gpus: int = 3, nports: int = 2, quiet: bool = False, wild: bool = False
 ) -> History:
-    """A history of `slots` slots: jitter, drift, missed samples, blind sources, faults, reboots, pauses, two agents."""
+    """A history of `slots` slots: jitter, drift, missed samples, blind sources, faults, reboots, pauses, two agents.
+
+    `wild`: the server's clock is set wrong for a while, and the machine's with it or by itself.
+    """
     rng = Random(seed)
     history = History()
     boottimes = rng.random() < 0.7
@@ -40,7 +43,7 @@ def make(
     still = 0  # ms for which the machine stood still in this boot
     log_blind, parked = rng.random() < 0.15, rng.random() < 0.3
     nports = nports if quiet or rng.random() < 0.9 else 0
-    offset, step = rng.randrange(-40, 40), 0
+    offset, step, server = rng.randrange(-40, 40), 0, 0
     faulty: dict[int, dict[str, Any]] = {}
     gone: dict[int, str] = {}
     down: set[int] = set()
@@ -64,13 +67,16 @@ def make(
             last_alive=last_alive,
             sync=sync if boottimes else None,
         )
-        history.batches.append(facts.received(batch, ms + 5_000))
+        history.batches.append(facts.received(batch, ms + 5_000 + server))
         if boottimes and rng.random() < 0.9:
             real = ms + 2_000
-            sync = facts.Sync(real, real - boot_ms - still)
+            sync = facts.Sync(real + server, real - boot_ms - still)
         pending = []
 
     for _ in range(slots):
+        if wild and rng.random() < 0.04:
+            server = rng.choice([0, 0, 1_500_000, 30_000])
+            step = rng.choice([step, server, 0])
         if not quiet:
             roll = rng.random()
             if roll < 0.01:
@@ -163,7 +169,7 @@ def make(
                 mono=real - boot_ms - still if boottimes else None,
             )
             pending.append(interval)
-            if not quiet and rng.random() < 0.01:
+            if not quiet and not wild and rng.random() < 0.01:
                 keep, pending = pending, [interval]
                 flush("a2")
                 pending = keep

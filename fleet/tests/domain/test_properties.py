@@ -46,9 +46,9 @@ def pieces(batches: list, rng: Random) -> list[list]:
 
 
 @FEW
-@given(SEEDS)
-def test_shuffled_doubled_and_cut_delivery_gives_the_same_bytes(seed: int) -> None:
-    history = histories.make(seed)
+@given(SEEDS, st.booleans())
+def test_shuffled_doubled_and_cut_delivery_gives_the_same_bytes(seed: int, wild: bool) -> None:
+    history = histories.make(seed, wild=wild)
     wanted = in_order(history)
     rng = Random(seed + 1)
     node = Node(history.context)
