@@ -64,7 +64,10 @@ def refold_node(node_id: int, now: datetime) -> bool:
     )
     written = {(node_id, hour): row for hour, row in refolded.rows.items()}
     write_hours(written)
-    sync_incidents(written, rules)
+    gone = {(node_id, hour): HourRow(hour) for hour in refolded.gone}  # nothing is said of them any more
+    if gone:
+        NodeHour.objects.filter(node_id=node_id, hour__in=refolded.gone).delete()
+    sync_incidents(written | gone, rules)
     live.dirty_hour = live.dirty_through = None
     if refolded.state is not None:
         live.state = compress(refolded.state.to_bytes())

@@ -119,6 +119,27 @@ def pending(subject: Subject, c: Condition, stretch: Stretch, ms: int) -> None:
     c.stance = "P"
 
 
+def shown(work: Work, key: str, subject: Subject, code: str, stretch: Stretch, ms: int) -> bool:
+    """The sample shows a reason that lasts while samples do. Returns whether the gap before it is unknown."""
+    reason = work.reason(code)
+    c = subject.find(code) or start(work, subject, code, ms, reason.weight, reason.persistence_samples <= 1, False)
+    if not c.confirmed:
+        c.seen += 1
+        if c.seen >= reason.persistence_samples and stretch.vouched:
+            confirm(subject, c, ms, ms // SLOT_MS, stretch.first)
+            c.run_from = -1
+    if not c.confirmed:
+        pending(subject, c, stretch, ms)
+        return False
+    return bad(work, key, subject, c, stretch, ms, False, False)
+
+
+def not_shown(work: Work, key: str, subject: Subject, code: str, stretch: Stretch, ms: int) -> bool:
+    """The sample does not show it: it is over, if it was there. Returns whether the gap before it is unknown."""
+    c = subject.find(code)
+    return c is not None and ended_by_sample(work, key, subject, c, stretch, ms)
+
+
 def ended_by_sample(work: Work, key: str, subject: Subject, c: Condition, stretch: Stretch, ms: int) -> bool:
     """The sample shows that `c` is over. Returns whether a slot missed before it is unknown."""
     slot = ms // SLOT_MS
@@ -180,7 +201,7 @@ def weigh_again(work: Work, before: Rules, at: int) -> None:
             if new is None or not new.lowers:
                 freeze(subject, c)
                 close(work, key, subject, c, max(at, c.since))
-            elif old is not None and old.weight != new.weight and new.lasts == "condition":
+            elif old is not None and old.weight != new.weight and new.lasts in ("condition", "sample"):
                 full = sliced(old.weight, c.parts)
                 weight = sliced(new.weight, c.parts)
                 if c.run_from >= 0:

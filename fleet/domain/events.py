@@ -128,7 +128,7 @@ def _xid(work: Work, index: int, place: Place, at: int, code: int, event: Any) -
         return
     if "missing" in reason.needs and "enumerates" in reason.ends and _admin(work, place, at):
         return  # the owner's own act: party none
-    if "links" in reason.needs and _follows(work, place, at):
+    if "links" in reason.needs and follows(work, place, at):
         _note(work, index, place, reason.code, at)
         return  # a symptom of what a peer, the fabric manager or a reset did
     for c in place.conditions:
@@ -154,7 +154,7 @@ def _admin(work: Work, place: Place, at: int) -> bool:
     return any((not bus or bus == place.bus) and 0 <= at - ms <= cond.ADMIN_MS for bus, ms in state.admin)
 
 
-def _follows(work: Work, place: Place, at: int) -> bool:
+def follows(work: Work, place: Place, at: int) -> bool:
     """Whether a peer's Xid 79, a reset or a driver's or owner's act came within three minutes before."""
     state = work.state
     assert state is not None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleet.domain import conditions as cond
-from fleet.domain import throttle
+from fleet.domain import links, throttle
+from fleet.domain.skus import sku
 from fleet.domain.slots import SLOT_MS
 from fleet.domain.state import ABSENT, BLIND, LOST, NEVER, Condition, Place
 
@@ -46,7 +47,11 @@ def good(work: Work, key: str, place: Place, gpu: Gpu, stretch: Stretch, item: I
                 cond.contested(work, key, place, c, stretch, ms)
             elif cond.bad(work, key, place, c, stretch, ms, False, False):
                 change.gap_unknown = True
+    if sku(gpu.name).is_vgpu:
+        return  # presence and Xid only: the rest is the host's to see
     throttle.take(work, key, place, gpu, stretch, item, seen, change)
+    if place.width != gpu.pcie_width or gpu.nvlink_inactive or place.links != 0 or place.conditions:
+        links.take(work, key, place, gpu, stretch, item, change)
     remap = gpu.row_remap
     if remap is not None and remap.failed:
         place.segments.append(("RMA_DUE", "N", slot, slot + 1, 100))
@@ -71,7 +76,7 @@ def _listed(
     """Judge one open condition on a listed GPU; returns whether the gap before the sample is unknown."""
     ms = item.ms
     reason = work.reason(c.code)
-    if reason.lasts == "share":
+    if reason.lasts in ("share", "sample"):
         return False
     ends = reason.ends
     if "enumerates" in ends:
@@ -114,8 +119,8 @@ def _unconfirmed(
     needs = work.reason(c.code).needs
     slot = ms // SLOT_MS
     confirmed = "action" in needs and action in (1, 2)
-    links = "links" in needs and bool(gpu.nvlink_inactive)
-    confirmed, half = confirmed or links, links and not confirmed
+    inactive = "links" in needs and links.missing(place, gpu) > 0
+    confirmed, half = confirmed or inactive, inactive and not confirmed
     if not confirmed and "clocks" in needs and gpu.sm_clock and gpu.sm_clock_max and gpu.gpu_utilization:
         confirmed = gpu.sm_clock * 2 <= gpu.sm_clock_max
     if confirmed:
@@ -166,7 +171,7 @@ def not_listed(
                 if c.stance != "U":
                     cond.pend(place, c, stretch.first, (c.since + cond.LAPSE_MS) // SLOT_MS + 1)
                 c.stance = "U"
-        elif reason.lasts == "share":
+        elif reason.lasts in ("share", "sample"):
             cond.freeze(place, c)
             cond.close(work, key, place, c, ms)
         elif c.confirmed:

@@ -107,6 +107,7 @@ def _settle(work: Work, gpus: object) -> None:
             continue
         if place.uuid:
             place.has_action = False
+            place.width, place.links = 0, -1
             place.ecc = gpu.ecc_uncorrected or 0
             for condition in place.conditions:
                 condition.old = True  # a replacement ends what a new boot would end

@@ -15,6 +15,7 @@ from fleet.domain import gpus as gpus_of
 from fleet.domain import throttle
 from fleet.domain.context import touches
 from fleet.domain.facts import Gpu, Interval
+from fleet.domain.links import LOAD_PERCENT
 from fleet.domain.ports import FLAPS, LEARNED_MS, key_of
 from fleet.domain.slots import SLOT_MS, VOUCH_MS
 from fleet.domain.state import GOOD, LOST, NEVER, Condition, NodeState, Place
@@ -52,7 +53,7 @@ class Calm:
     """What the quick way compares samples with; made anew after every long way. `good` False: not to be gone."""
 
     good: bool = False
-    places: list[tuple[str, str, bool, int, bool]] = field(default_factory=list)
+    places: list[tuple[str, str, bool, int, bool, int | None, int | None]] = field(default_factory=list)
     ports: list[tuple[str | None, str, tuple[str, ...]]] = field(default_factory=list)
     until_ms: int = 0  # a port is learned then
 
@@ -73,8 +74,12 @@ def calm_of(state: NodeState) -> Calm:
         if not port.expected:
             until = min(until, port.active_ms + LEARNED_MS)
         ports.append((None if "/" in port.key else port.key, port.key, port.near))
-    places = [(p.uuid, p.bus, p.has_action, p.ecc, p.busy) for p in state.places]
+    places = [_calm_place(p) for p in state.places]
     return Calm(True, places, ports, until)
+
+
+def _calm_place(p: Place) -> tuple[str, str, bool, int, bool, int | None, int | None]:
+    return p.uuid, p.bus, p.has_action, p.ecc, p.busy, p.width or None, None if p.links < 0 else p.links
 
 
 def take(work: Work, item: Item, state: NodeState, slot: int) -> bool:
@@ -144,7 +149,7 @@ def _odd_places(work: Work, calm: Calm, gpus: Any, state: NodeState) -> list[tup
     odd: list[tuple[int, Gpu | None]] = []
     bad_mask, by_counter = work.rules.bad_mask, work.rules.by_counter
     at, count = 0, len(gpus)
-    for index, (uuid, bus, has_action, ecc, busy) in enumerate(calm.places):
+    for index, (uuid, bus, has_action, ecc, busy, width, links) in enumerate(calm.places):
         gpu = gpus[at] if at < count else None
         if gpu is None or gpu.uuid != uuid:
             place = state.places[index]
@@ -157,6 +162,9 @@ def _odd_places(work: Work, calm: Calm, gpus: Any, state: NodeState) -> list[tup
             return None
         action = gpu.recovery_action
         if busy or action or (action is not None) is not has_action or (gpu.ecc_uncorrected or 0) != ecc:
+            odd.append((index, gpu))
+            continue
+        if gpu.pcie_width != width or gpu.nvlink_inactive != links:
             odd.append((index, gpu))
             continue
         times = gpu.throttle_time
@@ -209,7 +217,7 @@ def _rest(work: Work, item: Item, state: NodeState, slot: int, odd: list[tuple[i
         _learn(work, index, place, meaning, sink.runs[key][1] if slot == first + 1 else None, slot)
         calm = work.calm
         if calm is not None:
-            calm.places[index] = (place.uuid, place.bus, place.has_action, place.ecc, place.busy)
+            calm.places[index] = _calm_place(place)
     if probed:
         work.put_node(stretch or work.vouched_stretch(item, slot), "", ())
     if sink.unhealthy:
@@ -234,6 +242,7 @@ def _meaning(work: Work, item: Item, place: Place, gpu: Gpu | None) -> tuple[Any
         gpu.throttle_time is None,
         works,
         gpu.ecc_uncorrected,
+        (gpu.pcie_width, gpu.nvlink_inactive, gpu.mig_mode, (gpu.gpu_utilization or 0) > LOAD_PERCENT),
         remap is not None and bool(remap.failed),
     )
 

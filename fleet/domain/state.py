@@ -75,12 +75,17 @@ class Subject:
 
 @dataclass(slots=True)
 class Place(Subject):
-    """A GPU's place: the device in it, its bus id; `ecc` its last uncorrected count."""
+    """A GPU's place: the device in it, its bus id; `ecc` its last uncorrected count.
+
+    `width`: the most PCIe lanes it had; `links`: the fewest inactive NVLinks (-1 = none said).
+    """
 
     uuid: str = ""
     bus: str = ""
     has_action: bool = False
     ecc: int = 0
+    width: int = 0
+    links: int = -1
 
 
 @dataclass(slots=True)
@@ -294,14 +299,21 @@ def _pack_places(state: NodeState, ids: Writer) -> list[Any]:
         column([p.bus for p in places]),
         column([int(p.has_action) for p in places]),
         column([p.ecc for p in places]),
+        column([p.width for p in places]),
+        column([p.links for p in places]),
     ]
 
 
 def _read_places(packed: list[Any], last: int, slot: int, ids: Reader) -> list[Place]:
     count, *columns = packed
     return [
-        _fill(Place(uuid=ids.text(uuid), bus=bus, has_action=bool(has_action), ecc=ecc), common, last, slot)
-        for common, uuid, bus, has_action, ecc in zip(*(spread(c, count) for c in columns), strict=True)
+        _fill(
+            Place(uuid=ids.text(uuid), bus=bus, has_action=bool(has_action), ecc=ecc, width=width, links=links),
+            common,
+            last,
+            slot,
+        )
+        for common, uuid, bus, has_action, ecc, width, links in zip(*(spread(c, count) for c in columns), strict=True)
     ]
 
 

@@ -128,6 +128,8 @@ def make(
                         {"throttle_reasons": 0x48, "sm_clock": 1200},
                         {"gpu_utilization": 90, "power": 600_000},
                         {"row_remap": facts.RowRemap(failed=True)},
+                        {"pcie_width": rng.choice([4, 8]), "gpu_utilization": rng.choice([0, 90])},
+                        {"nvlink_inactive": rng.choice([0, 2, 18])},
                     ]
                 )
             elif roll < 0.10:
