@@ -154,38 +154,63 @@ def _place_batch(
     agent, seq = batch.agent_id or "", batch.seq or 0
     sync = _sync(received)
     low, high = latest, earliest
-    newest = max((i.boottime for i in batch.intervals if i.boottime is not None), default=0)
+    at = received.received_at_ms
+    # where nothing speaks of a jump the frozen offset says it all
+    plain = not pauses and jump is None and fit[5] is None and fit[1] is not None and not fit[2]
     for position, interval in enumerate(batch.intervals):
         boottime = interval.boottime
         guess = False
-        clock_ok = _clock_ok(interval)
         if boottime is None:
-            ms, boot_ms = interval.ts, batch.boot_at or 0
+            ms, boot_ms, clock_ok = interval.ts, batch.boot_at or 0, _clock_ok(interval)
         else:
-            guess = boottime <= fit[7]
-            if clock_ok and interval.ts <= received.received_at_ms + JUMP_MS:
-                fallback = (interval.ts, True)
-            else:  # its own clock says nothing: just before its receipt
-                fallback = (received.received_at_ms - (newest - boottime), False)
-            fit, ms, clock_ok = _sample(sync, interval, boottime, fallback, fit, pauses, jump, (earliest, latest))
+            boot, offset, _, _, known, _, start, last_bt, _, number, before, place, least, back = fit
+            ms = boottime + offset if offset is not None else -1
+            if (
+                plain
+                and known is not None
+                and offset is not None
+                and least is not None
+                and boottime > last_bt
+                and place < ms <= latest
+            ):
+                if sync is not None and sync[1] > known[1]:
+                    known = sync
+                if offset < least:
+                    least = offset
+                fit = (
+                    *(boot, offset, (), (), known, None, start, boottime, interval.ts - boottime, number, before),
+                    *(ms, least, back),
+                )
+                clock_ok = True
+            else:
+                guess = boottime <= last_bt
+                fallback = _fallback(batch, interval, boottime, at)
+                fit, ms, clock_ok = _sample(sync, interval, boottime, fallback, fit, pauses, jump, (earliest, latest))
+                plain = not pauses and jump is None and fit[5] is None and fit[1] is not None and not fit[2]
             boot_ms = ms - boottime
         low, high = min(low, ms), max(high, ms)
         if guess and boottime is not None:
             low = min(low, earliest_of(boottime, fit, ms))
-        head = (sha, clock_ok, batch, interval)
-        found.append(Item(ms, 1, agent, seq, position, 0, *head, None, fit, boot_ms, received.received_at_ms))
+        found.append(Item(ms, 1, agent, seq, position, 0, sha, clock_ok, batch, interval, None, fit, boot_ms, at))
         events = interval.events or interval.xids
         if events:
             for sub, event in enumerate(events):
-                at = _event_ms(event, batch, interval, fit, ms)
-                if earliest <= at <= latest:
-                    low, high = min(low, at), max(high, at)
+                when = _event_ms(event, batch, interval, fit, ms)
+                if earliest <= when <= latest:
+                    low, high = min(low, when), max(high, when)
                     said: Event = event  # type: ignore[assignment]
-                    found.append(
-                        Item(at, 0, agent, seq, position, sub, *head, said, fit, boot_ms, received.received_at_ms)
-                    )
+                    head = (sha, clock_ok, batch, interval, said, fit, boot_ms, at)
+                    found.append(Item(when, 0, agent, seq, position, sub, *head))
     placed.touched[sha] = (hour_of(max(low, earliest)), hour_of(max(low, high)))
     return fit
+
+
+def _fallback(batch: Batch, interval: Interval, boottime: int, received_at_ms: int) -> tuple[int, bool]:
+    """Where a sample stands without an offset, and whether that is to be trusted: its own clock, else its receipt."""
+    if _clock_ok(interval) and interval.ts <= received_at_ms + JUMP_MS:
+        return interval.ts, True
+    newest = max(i.boottime for i in batch.intervals if i.boottime is not None)
+    return received_at_ms - (newest - boottime), False
 
 
 def earliest_of(boottime: int, fit: Fit, guess: int) -> int:

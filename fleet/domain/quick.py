@@ -126,6 +126,15 @@ def _ports_calm(calm: Calm, listed: Any) -> bool:
     """Whether every known port is as healthy as it was and no other one is ACTIVE (a parked port is no subject)."""
     known = calm.ports
     at, count = 0, len(known)
+    if len(listed) == count:
+        for port, (guid, _, near) in zip(listed, known, strict=True):
+            if guid is None or port.guid_hash != guid or port.state != "ACTIVE":
+                break
+            counters, mine = port.counters, port.near
+            if (counters and counters.get(FLAPS)) or (mine and mine != near):
+                break
+        else:
+            return True
     for port in listed:
         if at < count:
             guid, key, near = known[at]
@@ -160,30 +169,21 @@ def _odd_places(work: Work, calm: Calm, gpus: Any, state: NodeState) -> list[tup
         at += 1
         if gpu.pci_bus_id != bus:
             return None
-        action = gpu.recovery_action
-        if busy or action or (action is not None) is not has_action or (gpu.ecc_uncorrected or 0) != ecc:
-            odd.append((index, gpu))
-            continue
-        if gpu.pcie_width != width or gpu.nvlink_inactive != links:
-            odd.append((index, gpu))
-            continue
-        times = gpu.throttle_time
-        if times is None:
-            if (gpu.throttle_reasons or 0) & bad_mask:
-                odd.append((index, gpu))
-                continue
-        else:
-            for name, spent in times.items():
-                if spent and name in by_counter:
-                    odd.append((index, gpu))
-                    break
-            else:
-                remap = gpu.row_remap
-                if remap is not None and remap.failed:
-                    odd.append((index, gpu))
-            continue
-        remap = gpu.row_remap
-        if remap is not None and remap.failed:
+        action, times, remap = gpu.recovery_action, gpu.throttle_time, gpu.row_remap
+        if (
+            busy
+            or action
+            or (action is not None) is not has_action
+            or (gpu.ecc_uncorrected or 0) != ecc
+            or gpu.pcie_width != width
+            or gpu.nvlink_inactive != links
+            or (remap is not None and remap.failed)
+            or (
+                (gpu.throttle_reasons or 0) & bad_mask
+                if times is None
+                else any(times.values()) and any(spent and name in by_counter for name, spent in times.items())
+            )
+        ):
             odd.append((index, gpu))
     return odd if at == count else None
 
@@ -192,11 +192,11 @@ def _rest(work: Work, item: Item, state: NodeState, slot: int, odd: list[tuple[i
     """Judge the odd places; everything else is healthy from the open slot on, but the node while a probe fails."""
     stretch: Stretch | None = None
     sink, first = work.sink, state.open_slot
-    runs, known, follows = sink.runs, work.steady, slot == first + 1
+    runs, known, follows, span = sink.runs, work.steady, slot == first + 1, item.ms - state.last_ms
     for index, gpu in odd:
         place = state.places[index]
         key = _KEYS[index]
-        meaning = _meaning(work, item, place, gpu)
+        meaning = _meaning(work, item, place, gpu, span)
         steady = known.get(index)
         if (
             follows
@@ -227,7 +227,7 @@ def _rest(work: Work, item: Item, state: NodeState, slot: int, odd: list[tuple[i
                 sink.put(key, first, HEALTHY)
 
 
-def _meaning(work: Work, item: Item, place: Place, gpu: Gpu | None) -> tuple[Any, ...]:
+def _meaning(work: Work, item: Item, place: Place, gpu: Gpu | None, span: int) -> tuple[Any, ...]:
     """What of a reading can matter; equal meanings do the same to a steady place."""
     if gpu is None:
         return ()
@@ -238,7 +238,7 @@ def _meaning(work: Work, item: Item, place: Place, gpu: Gpu | None) -> tuple[Any
             break
     return (
         gpu.recovery_action,
-        throttle.losses(work, gpu, item),
+        throttle.losses(work, gpu, item, span),
         gpu.throttle_time is None,
         works,
         gpu.ecc_uncorrected,

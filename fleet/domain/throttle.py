@@ -14,21 +14,22 @@ if TYPE_CHECKING:
     from fleet.domain.work import Stretch, Work
 
 
-def losses(work: Work, gpu: Gpu, item: Item) -> tuple[tuple[str, int], ...]:
+def losses(work: Work, gpu: Gpu, item: Item, span: int = 0) -> tuple[tuple[str, int], ...]:
     """(code, loss) of each throttle reason in this sample, sorted: by the counters of time, else by the mask.
 
     The loss is the reason's for the throttled share of the span, never more than the clocks show (fold.md 4, 26).
+    `span`: ms since the previous sample where that is known to vouch.
     """
     times = gpu.throttle_time
     found: list[tuple[str, int]] = []
     if times is not None:
         known = work.rules.counter_losses
-        span, clocks = 0, 100
+        clocks = 100
         for name, spent in times.items():
             if spent and name in known:
                 code, full = known[name]
                 if not found:
-                    span, clocks = _span(work, item), _clock_loss(gpu)
+                    span, clocks = span or _span(work, item), _clock_loss(gpu)
                 loss = share_loss(full, spent, span)
                 found.append((code, loss if loss < clocks else clocks))
         if not found:
