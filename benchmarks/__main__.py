@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = ("ingest", "fold", "read", "report", "agent")
-NEEDS_SERVICES = {"ingest", "read"}
+BENCHMARKS = ("ingest", "fold", "read", "report", "agent", "peers")
+NEEDS_SERVICES = {"ingest", "read", "peers"}
 
 
 def main() -> int:

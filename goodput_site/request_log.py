@@ -22,8 +22,8 @@ log = logging.getLogger("goodput.request")
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-def with_ids(application: Wsgi, quiet_path: str) -> Wsgi:
-    """The application with an id for every request; one line per request but for those to `quiet_path` that went well.
+def with_ids(application: Wsgi, quiet: tuple[str, ...]) -> Wsgi:
+    """The application with an id for every request; one line per request but for those to `quiet` paths that went well.
 
     An id that the caller gives is taken when it is 8 to 64 plain characters, so that a proxy's log and ours meet.
     """
@@ -37,7 +37,7 @@ def with_ids(application: Wsgi, quiet_path: str) -> Wsgi:
         def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
             headers.append((HEADER, request_id))
             path = environ.get("PATH_INFO", "")
-            if path != quiet_path or status[0] not in "23":
+            if status[0] not in "23" or not path.startswith(quiet):
                 ms = (time.perf_counter() - began) * 1000
                 log.info("%s %s %s %.0f ms", environ.get("REQUEST_METHOD"), _one_line(path), status[:3], ms)
             return start_response(status, headers, *rest)

@@ -22,6 +22,7 @@ from goodput_site.exposure import Exposure, local_guard
 from goodput_site.request_log import with_ids
 
 INGEST_PATH = "/v1/batches"
+QUIET = (INGEST_PATH, "/healthz", "/readyz", "/static/", "/metrics", "/provider/metrics")  # no line when all is well
 
 
 class IngestHandler(WSGIHandler):
@@ -66,7 +67,7 @@ def build() -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
         return pages(environ, start_response)
 
     guarded = local_guard(dispatch, settings.ALLOWED_HOSTS) if settings.GOODPUT_EXPOSE is Exposure.LOCAL else dispatch
-    return with_ids(guarded, INGEST_PATH)
+    return with_ids(guarded, QUIET)
 
 
 application = build()
