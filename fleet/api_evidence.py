@@ -19,16 +19,17 @@ from fleet import api_schemas as schema
 from fleet import api_shapes as shapes
 from fleet.api import ListView, OrgView
 from fleet.api_nodes import NONE_SUCH
-from fleet.domain.rules import Rules, RulesError, load_rules
+from fleet.domain.rules import Rules
 from fleet.models import Inbox
 from fleet.selectors_api import TooMuch, Wanted
 from fleet.selectors_api_availability import GROUPS, get_availability
 from fleet.selectors_api_evidence import get_batch
 from fleet.selectors_live import to_ms
+from fleet.selectors_rules import find_rules, rules_now
 
 AVAILABILITY_LIMIT_HOURS = 400 * 24
 SHA256 = re.compile(r"[0-9a-f]{64}")
-VERSION = re.compile(r"\d{4}-\d\d-\d\d[a-z0-9-]{0,20}", re.ASCII)
+VERSION = re.compile(r"\d{4}-\d\d-\d\d[a-z]?(\+[0-9a-f]{12})?")
 RULES_PARAM = schema.param("version", "Version of the rule set; the newest unless said.")
 
 
@@ -89,14 +90,14 @@ class BatchBody(BatchView):
 
 
 def rules_of(request: Request) -> Rules:
-    """The rule set that is asked for. Raises Unprocessable → 422 for a version that is not here."""
-    version = ask.text(request.query_params, "version")
-    if version and not VERSION.fullmatch(version):
+    """The rules that are asked for, the org's own unless said. Raises Unprocessable → 422 for what is not here."""
+    version = ask.text(request.query_params, "version").replace(" ", "+")  # a plus that a query lost
+    if not version:
+        return rules_now()
+    if not VERSION.fullmatch(version):
         ask.refuse("version", "A version is the day of its adoption, such as 2026-11-30.")
-    try:
-        return load_rules(version) if version else load_rules()
-    except (RulesError, OSError, ValueError):
-        ask.refuse("version", "There is no such rule set.")
+    found = find_rules(version)
+    return found.rules if found.is_found else ask.refuse("version", "There is no such rule set.")
 
 
 class RuleList(ListView):

@@ -50,18 +50,24 @@ class CsvRenderer(PlainRenderer):
 
 
 def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A result as one line: inner maps become `outer_inner`, lists their codes with blanks between."""
+    """A result as one line: inner maps become `outer_inner` and JSON, lists their codes with blanks."""
     cells: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):
             cells.update(flat(value, f"{prefix}{name}_"))
+            cells[prefix + name] = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
         elif isinstance(value, (list, tuple)):
-            cells[prefix + name] = " ".join(str(each["code"] if isinstance(each, Mapping) else each) for each in value)
+            cells[prefix + name] = " ".join(_word(each) for each in value)
         elif isinstance(value, bool):
             cells[prefix + name] = "true" if value else "false"
         else:
             cells[prefix + name] = value
     return cells
+
+
+def _word(each: Any) -> str:
+    """One of several values: a map by its code or key, where it has one."""
+    return str(each.get("code", each.get("key", "")) if isinstance(each, Mapping) else each)
 
 
 def _printable(cell: Any) -> Any:

@@ -49,6 +49,11 @@ def with_from(name: str, /, **fields: Any) -> Any:
     return shape(name, **ends, **fields)
 
 
+def with_dates(name: str, /, **fields: Any) -> Any:
+    """As `shape`, with `from` and an `until` that may be null behind."""
+    return shape(name, **fields, **{"from": s.DateTimeField(), "until": at()})
+
+
 Problem = shape(
     "Problem",
     type=s.CharField(),
@@ -323,7 +328,27 @@ Rule = shape(
     sxids=s.ListField(child=s.IntegerField(), help_text="Codes of NVSwitch events that it covers."),
     sources=texts(),
 )
-RuleSet = shape("RuleSet", version=s.CharField(), digest=s.CharField(), found=s.BooleanField())
+DATED: dict[str, Any] = {
+    "reason": s.CharField(allow_blank=True),
+    "author": s.CharField(),
+    "entered": s.DateTimeField(),
+    "withdrawn": at(help_text="A withdrawn row counts for nothing."),
+    "withdrawn_by": text(),
+}
+Amendment = with_dates(
+    "Amendment",
+    id=s.IntegerField(),
+    code=s.CharField(help_text="Of the reason."),
+    changes=s.DictField(help_text="Field of the rule → its value."),
+    **DATED,
+)
+RuleSet = shape(
+    "RuleSet",
+    version=s.CharField(),
+    digest=s.CharField(),
+    found=s.BooleanField(),
+    amendments=Amendment(many=True, help_text="The org's own rules for the reasons of this slot."),
+)
 Sample = shape(
     "Sample",
     at=s.DateTimeField(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from fleet.api_dated_json import amendment
 from fleet.domain.explain import Explained, ends_of, explain
 from fleet.domain.rules import Reason, Rules
 from fleet.domain.slots import HOUR_MS, SLOT_MS, SLOT_S
@@ -284,7 +285,12 @@ def explanation(found: Explanation) -> dict[str, Any]:
         "verdict": slot_run(found.run),
         "meaning": found.meaning,
         "reasons": [explained(each) for each in found.reasons],
-        "rules": {"version": found.rules.version, "digest": found.rules.digest, "found": found.is_rules_found},
+        "rules": {
+            "version": found.rules.version,
+            "digest": found.rules.digest,
+            "found": found.is_rules_found,
+            "amendments": [amendment(each) for each in found.amendments],
+        },
         "incidents": [incident(each) for each in found.incidents],
         "samples": [sample(fact, one.uuid, one.bus_id) for fact in found.samples],
         "events": [event(fact, found.line.node, found.rules) for fact in found.events],

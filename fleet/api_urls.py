@@ -7,13 +7,31 @@ from typing import Any
 from django.urls import URLPattern, path
 from drf_spectacular.views import SpectacularJSONAPIView
 
-from fleet import api, api_docs, api_evidence, api_incidents, api_nodes, api_statistics
+from fleet import api, api_dated, api_docs, api_evidence, api_incidents, api_nodes, api_statistics
 
 
 def listed(route: str, view: Any, name: str) -> list[URLPattern]:
     """A list in each of its forms; the document names the first, the others are the same."""
     forms = [path(f"{route}.{form}", view.as_view(schema=None), {"format": form}) for form in ("csv", "json")]
     return [path(route, view.as_view(), name=name), *forms]
+
+
+def dated(kind: api_dated.Kind) -> list[URLPattern]:
+    """A kind of dated rows: its list, and how one is ended and withdrawn."""
+    route = f"settings/{kind.path}"
+    acts = [("end", kind.end), ("withdraw", kind.withdraw)]
+    return [
+        *listed(route, api_dated.list_view(kind), f"api-{kind.path}"),
+        *(
+            path(
+                f"{route}/<int:row_id>/{verb}",
+                api_dated.act_view(kind, verb, act).as_view(),
+                name=f"api-{kind.path}-{verb}",
+            )
+            for verb, act in acts
+            if act is not None
+        ),
+    ]
 
 
 GPU = "gpus/<int:node_id>/<int:index>"
@@ -43,6 +61,7 @@ urlpatterns = [
     path("batches/<str:sha256>/body", api_evidence.BatchBody.as_view(), name="api-batch-body"),
     *listed("rules", api_evidence.RuleList, "api-rules"),
     path("rules/<str:code>", api_evidence.OneRule.as_view(), name="api-rule"),
+    *(pattern for kind in api_dated.KINDS for pattern in dated(kind)),
     path(
         "openapi.json",
         SpectacularJSONAPIView.as_view(permission_classes=[], authentication_classes=[]),

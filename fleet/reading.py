@@ -146,6 +146,12 @@ class NodeRow:
     troubles: tuple[Trouble, ...]
     strip: Strip | None = None
     places: tuple[PlaceRow, ...] = ()
+    label: str = ""
+
+    @property
+    def shown(self) -> str:
+        """What people call it; `name` is what its agent says, and what URLs and contracts name."""
+        return self.label or self.name
 
     @property
     def is_thin(self) -> bool:
@@ -155,7 +161,7 @@ class NodeRow:
     @property
     def tip(self) -> str:
         """Its GPUs in one sentence, those that are not well by index and UUID."""
-        parts = [f"{self.name}: {self.now.count('available')} of {len(self.now.gpus)} GPUs available"]
+        parts = [f"{self.shown}: {self.now.count('available')} of {len(self.now.gpus)} GPUs available"]
         bad = [gpu for gpu in self.now.gpus if gpu.word != "available" or gpu.marks]
         parts += [f"GPU {gpu.place} ({gpu.short or 'UUID not known'}) {gpu.word}" for gpu in bad[:4]]
         return "; ".join(parts) + (f"; and {len(bad) - 4} more" if len(bad) > 4 else "")
@@ -176,6 +182,12 @@ class ClusterRows:
     nodes: tuple[NodeRow, ...]
     page: int
     pages: int
+    label: str = ""
+
+    @property
+    def shown(self) -> str:
+        """What people call it."""
+        return self.label or self.name
 
     @property
     def previous_page(self) -> int:

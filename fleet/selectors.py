@@ -54,10 +54,12 @@ LEAST_DAYS = 4  # a window with fewer whole days is added up at once
 
 _NODES = """
 select n.id, n.name, n.cluster_id, n.first_seen_at, l.last_sample_at, coalesce(l.agent_version, ''),
-       coalesce(l.dropped_total, 0), l.summary
+       coalesce(l.dropped_total, 0), l.summary, n.label
   from fleet_node n join fleet_cluster c on c.id = n.cluster_id and c.removed_at is null
   left join fleet_nodelive l on l.node_id = n.id
- where %(only)s::bigint is null or n.id = %(only)s
+ where n.merged_into_id is null and (%(only)s::bigint is not null
+       or coalesce(greatest(n.retired_at, c.retired_at) < coalesce(l.last_sample_at, 'epoch'), true))
+   and (%(only)s::bigint is null or n.id = %(only)s)
  order by n.cluster_id, n.id
 """
 
@@ -148,7 +150,7 @@ def read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster], only
     firsts = load_first_bodies(new) if new else {}
     now_ms = to_ms(now)
     found = []
-    for node_id, name, cluster_id, first_seen_at, last_sample_at, agent_version, dropped, summary in nodes:
+    for node_id, name, cluster_id, first_seen_at, last_sample_at, agent_version, dropped, summary, label in nodes:
         last_ms = to_ms(last_sample_at) if last_sample_at else None
         live = read_summary(summary or "{}", is_silent(last_ms, now_ms))
         first_slot = max(window.first_slot, slot_of(to_ms(first_seen_at)))
@@ -162,6 +164,7 @@ def read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster], only
             NodeRow(
                 id=node_id,
                 name=name,
+                label=label,
                 cluster_id=cluster_id,
                 cluster=cluster.name,
                 is_simulated=cluster.is_simulated,
@@ -277,6 +280,7 @@ def _block(cluster: Cluster, rows: list[NodeRow], wanted: Filter, share: int) ->
     return ClusterRows(
         id=cluster.pk,
         name=cluster.name,
+        label=cluster.label,
         is_simulated=cluster.is_simulated,
         node_count=len(rows),
         gpu_count=sum(len(row.now.gpus) for row in rows),
@@ -293,7 +297,8 @@ def _matches(row: NodeRow, wanted: Filter) -> bool:
     if wanted.state and not row.now.count(wanted.state):
         return False
     text = wanted.search.strip().lower()
-    return not text or text in row.name.lower() or any(text in gpu.uuid.lower() for gpu in row.now.gpus)
+    names = f"{row.name}\0{row.label}".lower()
+    return not text or text in names or any(text in gpu.uuid.lower() for gpu in row.now.gpus)
 
 
 def fleet_summary(

@@ -20,7 +20,10 @@ select n.id, n.name, c.name, c.is_simulated, n.first_seen_at, l.last_sample_at, 
        (select count(*) from fleet_incident i where i.node_id = n.id and i.is_open and i.withdrawn_at is null)
   from fleet_node n join fleet_cluster c on c.id = n.cluster_id and c.removed_at is null
   left join fleet_nodelive l on l.node_id = n.id
- where n.id >= %(first)s and (%(only)s::bigint is null or n.id = %(only)s) and (%(scope)s = '' or c.name = %(scope)s)
+ where n.merged_into_id is null
+   and (%(only)s::bigint is not null
+        or coalesce(greatest(n.retired_at, c.retired_at) < coalesce(l.last_sample_at, 'epoch'), true))
+   and n.id >= %(first)s and (%(only)s::bigint is null or n.id = %(only)s) and (%(scope)s = '' or c.name = %(scope)s)
    and (%(cluster)s = '' or c.name = %(cluster)s) and (%(node)s = '' or n.name = %(node)s)
  order by n.id limit %(limit)s
 """

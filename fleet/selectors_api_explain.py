@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleet.domain.explain import STATES, Explained, explain
-from fleet.domain.rules import Rules, RulesError, load_rules
+from fleet.domain.rules import Rules
 from fleet.domain.slots import SLOT_MS
-from fleet.models import Incident, NodeLive
+from fleet.models import Amendment, Incident, NodeLive
 from fleet.selectors_api import GpuLine, Span, get_gpu
 from fleet.selectors_api_facts import Fact, list_facts
 from fleet.selectors_api_time import SlotRun, slot_runs
+from fleet.selectors_rules import find_rules
 
 AROUND_SLOTS = 20  # five minutes on each side, for events
 SAMPLES = 2  # on each side
@@ -31,6 +32,7 @@ class Explanation:
     incidents: tuple[Incident, ...]
     rules: Rules
     is_rules_found: bool
+    amendments: tuple[Amendment, ...] = ()  # of the reasons of this slot
 
 
 def find_gpu(uuid: str) -> tuple[int, int] | None:
@@ -45,7 +47,7 @@ def find_gpu(uuid: str) -> tuple[int, int] | None:
 
 
 def get_explanation(now: datetime, node_id: int, place: int, slot: int, scope: str = "") -> Explanation | None:
-    """What is known of a slot of a GPU's place; None if there is no such place. At most four queries."""
+    """What is known of a slot of a GPU's place; None if there is no such place. At most six queries."""
     line = get_gpu(now, node_id, place, scope)
     if line is None:
         return None
@@ -56,27 +58,21 @@ def get_explanation(now: datetime, node_id: int, place: int, slot: int, scope: s
     before = [fact for fact in samples if fact.ms < slot * SLOT_MS][-SAMPLES:]
     within = [fact for fact in samples if fact.ms // SLOT_MS == slot]
     after = [fact for fact in samples if fact.ms >= (slot + 1) * SLOT_MS][:SAMPLES]
-    rules, is_found = _rules(run.rules)
+    found = find_rules(run.rules)
+    codes = {*run.verdict.certain, *run.verdict.possible}
     return Explanation(
         line=line,
         slot=slot,
         run=run,
         meaning=STATES[run.verdict.state],
-        reasons=explain(run.verdict, rules),
+        reasons=explain(run.verdict, found.rules),
         samples=tuple(before + within + after),
         events=tuple(fact for fact in facts if fact.event is not None),
         incidents=tuple(_incidents(node_id, place, slot)),
-        rules=rules,
-        is_rules_found=is_found,
+        rules=found.rules,
+        is_rules_found=found.is_found,
+        amendments=tuple(one for one in found.amendments if one.code in codes),
     )
-
-
-def _rules(version: str) -> tuple[Rules, bool]:
-    """The rule set of a row, and whether it is still here; else the newest."""
-    try:
-        return load_rules(version), True
-    except RulesError:
-        return load_rules(), not version
 
 
 def _incidents(node_id: int, place: int, slot: int) -> list[Incident]:

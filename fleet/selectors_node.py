@@ -126,11 +126,12 @@ class NodePage:
 
 
 def find_node(node_id: int, within: Collection[str] | None) -> Node | None:
-    """A node of a cluster that the asker may see."""
+    """A node of a cluster that the asker may see; for a merged one the node that it became."""
     if node_id >= 2**63:
         return None
-    found = Node.objects.select_related("cluster").filter(pk=node_id, cluster__removed_at=None)
-    return (found.filter(cluster__name__in=within) if within else found).first()
+    rows = Node.objects.select_related("cluster", "merged_into__cluster").filter(pk=node_id, cluster__removed_at=None)
+    found = (rows.filter(cluster__name__in=within) if within else rows).first()
+    return found.merged_into if found is not None and found.merged_into is not None else found
 
 
 def get_node_page(now: datetime, period: AnyPeriod, node: Node) -> NodePage:

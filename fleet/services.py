@@ -46,7 +46,7 @@ def ensure_nodes(keys: Iterable[NodeKey]) -> dict[NodeKey, int]:
     ids: dict[NodeKey, int] = {}
     for key in wanted:
         node_id, name = known[(clusters[key.cluster], key.identity)]
-        if name != key.name:
+        if name is not None and name != key.name:
             Node.objects.filter(pk=node_id).update(name=key.name)
         ids[key] = node_id
     return ids
@@ -60,11 +60,14 @@ def _ensure_clusters(names: set[str]) -> dict[str, int]:
     return found
 
 
-def _find_nodes(clusters: dict[str, int], keys: list[NodeKey]) -> dict[tuple[int, str], tuple[int, str]]:
+def _find_nodes(clusters: dict[str, int], keys: list[NodeKey]) -> dict[tuple[int, str], tuple[int, str | None]]:
     rows = Node.objects.filter(
         cluster_id__in=clusters.values(), identity__in={key.identity for key in keys}
-    ).values_list("cluster_id", "identity", "id", "name")
-    return {(cluster_id, identity): (node_id, name) for cluster_id, identity, node_id, name in rows}
+    ).values_list("cluster_id", "identity", "id", "name", "merged_into_id")
+    return {
+        (cluster_id, identity): (node_id, name) if into is None else (into, None)  # a merged one keeps the other's name
+        for cluster_id, identity, node_id, name, into in rows
+    }
 
 
 def mark_simulated(clusters: dict[str, bool]) -> None:

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from fleet.dated import hour_at
 from fleet.domain.slots import HOUR_MS
-from fleet.models import DatedStamp, DeviceAssignment, ExpectedHardware, Node, ProbeTarget
+from fleet.models import Cluster, DatedStamp, DeviceAssignment, ExpectedHardware, Node, ProbeTarget
 from fleet.models_dated import DatedRow
 from fleet.probe import check_address
 from fleet.services_incidents import Actor
@@ -35,6 +35,10 @@ update fleet_nodelive l set dirty_hour = least(l.dirty_hour, greatest(%(first)b:
           (select min(hour) as first, max(hour) as last from fleet_nodehour where node_id = n.node_id) h
          where (%(all)b::boolean or n.node_id = any(%(nodes)b::bigint[])) order by n.node_id for update of n) h
  where l.node_id = h.node_id and h.last >= %(first)b::int and h.first <= %(last)b::int
+"""
+_DIRTY_HOURS = """
+update fleet_nodelive set dirty_hour = least(dirty_hour, %(first)b::int),
+       dirty_through = greatest(dirty_through, %(last)b::int) where node_id = any(%(nodes)b::bigint[])
 """
 
 
@@ -57,6 +61,11 @@ def mark_dirty(node_ids: Collection[int] | None, from_at: datetime, until_at: da
     last = LAST_HOUR if until_at is None else (round(until_at.timestamp() * 1000) - 1) // HOUR_MS
     values = {"first": min(first, LAST_HOUR), "last": max(0, last), "all": node_ids is None}
     execute(_DIRTY, {**values, "nodes": sorted(node_ids or ())})
+
+
+def mark_dirty_hours(node_ids: Collection[int], first_hour: int, last_hour: int) -> None:
+    """Have these hours of nodes folded, whether or not they have rows."""
+    execute(_DIRTY_HOURS, {"first": first_hour, "last": last_hour, "nodes": sorted(node_ids)})
 
 
 def check_reason(reason: str, *, is_needed: bool = True) -> str:
@@ -117,6 +126,37 @@ def expect_hardware(
         _written("hardware.expected", node, actor, {**after, "from": from_at.isoformat()})
         mark_dirty([node.pk], from_at, until_at)
     return row
+
+
+def expect_cluster(cluster: Cluster, actor: Actor, *, gpus: int, from_at: datetime, reason: str = "") -> int:
+    """Declare one number of GPUs for every node of a cluster; how many nodes. Raises DatedInvalid.
+
+    What a node's own declaration says of ports, devices, driver and fabric goes on in the new row.
+    """
+    check_span(from_at)
+    if isinstance(gpus, bool) or not isinstance(gpus, int) or not 0 <= gpus <= MAX_GPUS:
+        raise DatedInvalid("gpus", f"A number of GPUs, 0 to {MAX_GPUS}.")
+    why = check_reason(reason, is_needed=False)
+    with transaction.atomic():
+        nodes = list(
+            Node.objects.filter(cluster=cluster, merged_into=None, retired_at=None).values_list("pk", flat=True)
+        )
+        old = {row.node_id: row for row in ExpectedHardware.objects.filter(node_id__in=nodes, withdrawn_at=None)}
+        rows = []
+        for pk in nodes:
+            kept = old.get(pk) or ExpectedHardware(ports=None)
+            devices = kept.devices if len(kept.devices) <= gpus else []
+            names = {"ports": kept.ports, "owns_driver": kept.owns_driver, "owns_fabric": kept.owns_fabric}
+            one = {"node_id": pk, "gpus": gpus, "devices": devices, "from_at": from_at, "author": actor.name[:254]}
+            rows.append(ExpectedHardware(**one, **names, reason=why))
+        ExpectedHardware.objects.bulk_create(rows)
+        touch_stamp()
+        after = {"gpus": gpus, "nodes": len(nodes), "from": from_at.isoformat()}
+        target = {"target": cluster.name, "after": after, "address": actor.address}
+        record("hardware.expected_of_cluster", actor=actor.name, org=actor.org, **target)  # type: ignore[arg-type]
+        if nodes:
+            mark_dirty(nodes, from_at)
+    return len(nodes)
 
 
 def _ports(ports: Sequence[dict[str, Any]], gpus: int | None) -> list[dict[str, Any]]:

@@ -25,7 +25,6 @@ from fleet.reading import AnyPeriod, BadPeriod, period_of
 from fleet.selectors import Filter, Fleet, Period, get_fleet, read_nodes, visible_clusters
 from fleet.selectors_days import get_days
 from fleet.selectors_live import WORDS
-from fleet.selectors_nodes_list import list_clusters
 from fleet.services import remove_simulated
 from orgs.access import is_open_to_all
 from orgs.middleware import honours_clusters
@@ -174,14 +173,6 @@ def fleet_json(request: HttpRequest) -> HttpResponse:
     response = JsonResponse(as_json(read(request)), json_dumps_params={"ensure_ascii": False})
     response["Cache-Control"] = "private, no-store"
     return response
-
-
-@honours_clusters
-@require_safe
-def clusters(request: HttpRequest) -> HttpResponse:
-    """Settings: the clusters and nodes that were ever heard."""
-    found = list_clusters(request.access.clusters)  # type: ignore[attr-defined]
-    return render(request, "fleet/clusters.html", {"clusters": found, "section": "clusters"})
 
 
 @honours_clusters

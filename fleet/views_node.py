@@ -19,6 +19,7 @@ from fleet.models import Node
 from fleet.node_events import list_events
 from fleet.reading import period_of
 from fleet.selectors_api import Span
+from fleet.selectors_dated import get_node_note, window_lines, windows_of_hour, windows_over
 from fleet.selectors_days import get_days
 from fleet.selectors_live import to_ms
 from fleet.selectors_node import NodePage, find_node, get_node_page
@@ -28,6 +29,7 @@ from orgs.access import is_open_to_all
 from orgs.middleware import honours_clusters
 from orgs.sheets import csv_response
 
+WINDOWS_AHEAD = timedelta(days=7)
 EVENT_HOURS = 24  # of the period; a page does not decode a month of batches
 OLDEST = datetime(2015, 1, 1, tzinfo=UTC)
 COLUMNS = (
@@ -58,10 +60,14 @@ def node(request: HttpRequest, node_id: int) -> HttpResponse:
     """The node page; for its own refresh only the part that lives, with `part=events` the kernel's events."""
     if request.GET.get("part") == "days":
         return _days(request, node_of(request, node_id))
-    page = reading_of(request, node_id)
+    now, found = timezone.now(), node_of(request, node_id)
+    page = get_node_page(now, period_of(request.GET.get("period"), now), found)
     if request.GET.get("part") == "events":
         return _events(request, page)
+    first = datetime.fromtimestamp(page.window.first_slot * 15, UTC)
     context = {
+        "windows": window_lines(now, windows_over(found, first, now + WINDOWS_AHEAD)),
+        "hardware": get_node_note(now, page.row),
         "page": page,
         "fleet": page,
         "row": page.row,
@@ -217,6 +223,7 @@ def timeline(request: HttpRequest, node_id: int, index: int) -> HttpResponse:
         "day_after": slot + 5760,
     }
     context = {
+        "windows": windows_of_hour(now, found, page.hour_ms, index, page.slot_ms),
         "page": page,
         "node_id": node_id,
         "index": index,

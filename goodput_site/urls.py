@@ -22,6 +22,7 @@ urlpatterns = [
     path("o/<slug:org_slug>/settings/", include("orgs.urls_settings")),
     path("o/<slug:org_slug>/", include("fleet.urls")),
     path("o/<slug:org_slug>/", include("claims.urls")),
+    path("", include("fleet.urls_public")),
     path("", include("claims.urls_public")),
     path("provider/metrics", operations.metrics, name="provider_metrics"),
     path("provider/", include("fleet.summary.urls")),

@@ -30,6 +30,12 @@
     showTheme();
   });
 
+  // A row of links that scrolls sideways begins at the page that is open.
+  const bringIntoView = () => each("nav a[aria-current]", document, (entry) => {
+    const row = entry.closest("nav");
+    if (row.scrollWidth > row.clientWidth) row.scrollLeft = entry.offsetLeft - row.offsetLeft - (row.clientWidth - entry.offsetWidth) / 2;
+  });
+
   // Menus close on Escape and on a click beside them.
   document.addEventListener("click", (event) => {
     each("details.menu[open]", document, (menu) => { if (!menu.contains(event.target)) menu.open = false; });
@@ -176,6 +182,7 @@
   document.addEventListener("DOMContentLoaded", () => {
     document.body.append(tip);
     showTheme();
+    bringIntoView();
     arrive();
   });
 })();

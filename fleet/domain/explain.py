@@ -76,11 +76,16 @@ def _explained(code: str, holds: str, rules: Rules) -> Explained:
         reason.party,
         reason.category,
         reason.weight,
-        _list(_need(need, rules) for need in reason.needs),
+        needs_of(reason, rules),
         ends_of(reason),
         reason.action,
         reason.sources,
     )
+
+
+def needs_of(reason: Reason, rules: Rules) -> str:
+    """What corroborates a reason, in words; empty when it needs nothing."""
+    return _list(_need(need, rules) for need in reason.needs)
 
 
 def ends_of(reason: Reason) -> str:

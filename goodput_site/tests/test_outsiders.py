@@ -38,6 +38,7 @@ NOT_HERE = {"nobody": {404}, "member": {404}, "key": {404}}
 
 _GPU = "v1/gpus/<int:node_id>/<int:index>"
 _LISTS = ("clusters", "governance/nodes", "nodes", "gpus", "events", "incidents", "availability", "statistics", "rules")
+DATED = ("hardware", "assignments", "probes", "windows", "amendments", "adoptions")
 READS = (
     "v1/fleet",
     "v1/batches",
@@ -61,12 +62,19 @@ READS = (
     "v1/batches/<str:sha256>",
     "v1/batches/<str:sha256>/body",
     "v1/rules/<str:code>",
+    *(f"v1/settings/{kind}{form}" for kind in DATED for form in ("", ".csv", ".json")),
     "metrics",
+)
+ENDS = (
+    *(f"v1/settings/{kind}/<int:row_id>/end" for kind in ("hardware", "probes", "amendments")),
+    *(f"v1/settings/{kind}/<int:row_id>/withdraw" for kind in DATED if kind != "probes"),
 )
 GET = {
     "": OWN_PAGE,
     "healthz": EVERYBODY,
     "readyz": EVERYBODY,
+    "rules/": EVERYBODY,
+    "rules/<str:version>.json": NOT_HERE,
     "guide/*": EVERYBODY,
     "guides/ios-dashboard-setup.txt": EVERYBODY,
     "llms-full.txt": EVERYBODY,
@@ -102,6 +110,7 @@ GET = {
     "v1/alerts/deliveries/<int:delivery_id>/again": ALERT_WRITES,
     "v1/incidents/<int:incident_id>/acknowledge": WRITES,
     "v1/incidents/<int:incident_id>/notes": WRITES,
+    **dict.fromkeys(ENDS, WRITES),
     "v1/contracts/<int:contract_id>/rows": WRITES,
     "v1/contracts/<int:contract_id>/reports": WRITES,
     "v1/claims/<int:claim_id>/steps": WRITES,
@@ -119,6 +128,8 @@ POST = {
     "account/*": {200, 302, 403, 404, 405},
     "account/sso/login/*": {405},
     "account/oidc/*": {404},
+    "rules/": {405},
+    "rules/<str:version>.json": {405},
     "guide/*": {405},
     "guides/ios-dashboard-setup.txt": {405},
     "llms-full.txt": {405},
@@ -147,6 +158,8 @@ POST = {
     "v1/incidents/<int:incident_id>/acknowledge": {401, 403, 404},
     "v1/incidents/<int:incident_id>/notes": {401, 403, 404},
     "v1/anchors": {401, 403, 415},
+    **{f"v1/settings/{kind}{form}": {401, 403, 415} for kind in DATED for form in ("", ".csv", ".json")},
+    **dict.fromkeys(ENDS, {401, 403, 404, 422}),
     "v1/contracts": {401, 403, 415},
     "v1/contracts/<int:contract_id>/rows": {401, 403, 404},
     "v1/contracts/<int:contract_id>/reports": {401, 403, 404},

@@ -91,6 +91,10 @@ def lines(found: Explanation) -> Iterator[str]:
     note = "" if one["rules"]["found"] else " (the row's own version is not here; texts are of this one)"
     yield f"  Rule set {one['rules']['version']}, digest {one['rules']['digest'][:16]}…{note}"
     yield ""
+    for row in one["rules"]["amendments"]:
+        changes = ", ".join(f"{key} {value}" for key, value in sorted(row["changes"].items()))
+        yield f"  Amendment {row['id']} of {row['code']}: {changes}, from {row['from']}"
+        yield f"    because: {row['reason']} ({row['author']})"
     for incident in one["incidents"]:
         until = incident["resolved"] or "now (open)"
         yield f"INCIDENT {incident['id']}: {incident['code']}, {incident['opened']} to {until}, {incident['party']}"

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from fleet.api_dated import KINDS
 from fleet.tests.api.conftest import HOUR_MS, at, start_ms
 
 pytestmark = pytest.mark.django_db
@@ -90,6 +91,7 @@ def test_every_answer_is_as_described(read: Any, north_id: int, incident_id: int
         "/v1/fleet": "/v1/fleet",
         "/v1/rules": "/v1/rules",
         "/v1/rules/{code}": "/v1/rules/XID_79",
+        **{f"/v1/settings/{kind.path}": f"/v1/settings/{kind.path}" for kind in KINDS},
     }
     for path, asked in answers.items():
         check(read(asked), path)
@@ -116,7 +118,7 @@ def is_ours(path: str) -> bool:
             "availability",
             "statistics",
         ),
-        "governance",
+        *("governance", "settings"),
     }
 
 
