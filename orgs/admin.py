@@ -5,9 +5,15 @@ The admin's own login and password pages lead to ours, so that limits and audit 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
+from allauth.account.models import EmailAddress, EmailConfirmation
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
+from allauth.usersessions.models import UserSession
 from django.contrib import admin
+from django.contrib.auth.models import Group
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
@@ -107,3 +113,45 @@ class AuditAdmin(ReadOnly):
     list_display = ("at", "actor", "action", "target", "org_slug", "address")
     list_filter = ("action",)
     search_fields = ("actor", "target", "org_slug")
+
+
+# What django-allauth and Django register themselves could be changed there: secrets of factors, identity providers,
+# groups. It is shown without secrets and changed by the pages of its owner, or not at all.
+for _name in ("allauth.account", "allauth.mfa", "allauth.socialaccount", "allauth.usersessions", "django.contrib.auth"):
+    import_module(f"{_name}.admin")  # registers, so that it can be taken back
+for _model in (
+    EmailAddress,
+    EmailConfirmation,
+    SocialApp,
+    SocialAccount,
+    SocialToken,
+    Group,
+    Authenticator,
+    UserSession,
+):
+    if admin.site.is_registered(_model):
+        admin.site.unregister(_model)
+
+
+@admin.register(Authenticator)
+class AuthenticatorAdmin(ReadOnly):
+    """Second factors, without what is secret of them."""
+
+    list_display = ("user", "type", "created_at", "last_used_at")
+    exclude = ("data",)
+
+
+@admin.register(UserSession)
+class UserSessionAdmin(ReadOnly):
+    """Who is signed in where, without the key of the session."""
+
+    list_display = ("user", "ip", "user_agent", "created_at")
+    exclude = ("session_key", "data")
+
+
+@admin.register(SocialAccount)
+class SocialAccountAdmin(ReadOnly):
+    """Identities of single sign-on."""
+
+    list_display = ("user", "provider", "uid", "last_login")
+    exclude = ("extra_data",)
