@@ -83,6 +83,7 @@ def _empty_schemas(schemas: list[str]) -> None:
                 f'"{schema}".{table}'
                 for table in (
                     *("fleet_cluster", "fleet_node", "fleet_nodelive", "fleet_nodehour", "fleet_inbox"),
+                    *("agents_agentkey", "agents_agentseen", "agents_batchflaw"),
                     *("alerts_channel", "alerts_thread", "alerts_alert", "alerts_delivery"),
                     *("claims_contract", "claims_overlay", "claims_leaf", "claims_signedcheckpoint"),
                 )

@@ -8,18 +8,20 @@ import os
 import re
 from functools import partial
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Callable, Mapping, Optional
 
-from agent.clock import SystemClock, last_shutdown, newest_journal_instant
+from agent import __version__, wire
+from agent.clock import Clock, SystemClock, last_shutdown, newest_journal_instant
 from agent.collect.base import Collector
 from agent.config import Settings
+from agent.enrol import Enrolment
 from agent.errors import AgentError, ConfigError
 from agent.identity import Salt, Signer, hardware_id, private_dir, read_private, renew_secrets, safe_file
 from agent.net import Net
 from agent.node import Node
 from agent.sender import Sender
 from agent.store import Store
-from agent.transport import Transport, parse_endpoint
+from agent.transport import Endpoint, Transport, parse_endpoint
 
 log = logging.getLogger("goodput.build")
 
@@ -115,6 +117,20 @@ def state_dirs(settings: Settings, names: list[str]) -> list[Path]:
     return [settings.state_dir / re.sub(r"[^A-Za-z0-9._-]", "_", name) for name in names]
 
 
+def make_sender(
+    endpoint: Endpoint,
+    directory: Path,
+    store: Store,
+    clock: Clock,
+    token: Callable[[], Optional[str]],
+    said: Mapping[str, Optional[str]],
+) -> Sender:
+    """The sender of one node, with its signing key and its enrolment; `said` is what the enrolment tells of it."""
+    signer, transport = Signer(directory), Transport(endpoint, state_dir=directory)
+    enrol = Enrolment(directory, transport, signer, token, said)
+    return Sender(store, clock, transport, token, signer.sign, enrol=enrol)
+
+
 def build(settings: Settings, sending: bool = True) -> tuple[list[Node], Lock]:
     """The nodes of this process, ready to sample; `sending` gives each a sender."""
     endpoint = parse_endpoint(settings.endpoint)
@@ -138,23 +154,20 @@ def build(settings: Settings, sending: bool = True) -> tuple[list[Node], Lock]:
         safe_file(directory / "outbox.sqlite")
         hw_id = None if simulated else hardware_id()
         store = Store(directory, settings.outbox_mb * 1_000_000, hw_id, partial(renew_secrets, directory))
-        signer = Signer(directory)
+        labelled = simulated or settings.allow_inject == "yes"  # test faults are no evidence, so nothing of it is
+        version = __version__ + (wire.SIMULATED_SUFFIX if labelled else "")
+        said = {"cluster_id": cluster, "node_id": name, "hw_id": hw_id, "agent_version": version}
         if simulated:
             world = World(settings.seed, name, settings.scenario, role)
             sim_clock = SimClock(world)
-            sender = (
-                Sender(store, sim_clock, Transport(endpoint, state_dir=directory), token, signer.sign)
-                if sending
-                else None
-            )
+            sender = make_sender(endpoint, directory, store, sim_clock, token, said) if sending else None
             nodes.append(
                 Node(cluster, name, sim_clock, simulated_collectors(world), store, sender, True, shutdown="clean")
             )
             continue
         clock = SystemClock()
-        sender = Sender(store, clock, Transport(endpoint, state_dir=directory), token, signer.sign) if sending else None
+        sender = make_sender(endpoint, directory, store, clock, token, said) if sending else None
         collectors = real_collectors(settings, directory, clock)
-        labelled = settings.allow_inject == "yes"  # test faults are no evidence, so nothing of this agent is
         shutdown, net = last_shutdown(), Net(settings.peers)
         nodes.append(
             Node(

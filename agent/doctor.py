@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import socket
 import stat
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Iterator, Optional
 
+from agent import wire
 from agent.clock import SYNCHRONISED, kernel_clock_status
 from agent.collect.ib import IbCollector
 from agent.collect.kmsg_read import SourceAbsent, SourceRefused, open_source
@@ -138,6 +140,7 @@ def _files(settings: Settings) -> Iterator[Finding]:
             yield Finding(WARN, "disk", f"{free // 1_000_000} MB free, the outbox may take {settings.outbox_mb} MB")
         yield from _outboxes(directory)
     yield _signature(directory)
+    yield from _enrolment(directory)
     if settings.token_file is None:
         yield Finding(NONE, "key", "none given (--token-file); only a server in local mode takes that")
         return
@@ -160,9 +163,25 @@ def _signature(directory: Path) -> Finding:
     if not (directory / "signing.key").exists():
         return Finding(GOOD, "signature", "batches will be signed; the first run makes the key")
     try:
-        return Finding(GOOD, "signature", f"batches are signed, public key {Signer(directory).public_key}")
+        key = Signer(directory).public_key or ""
+        shown = wire.fingerprint(base64.b64decode(key))
+        return Finding(GOOD, "signature", f"batches are signed, key {shown} (public key {key})")
     except AgentError as error:
         return Finding(BAD, "signature", str(error))
+
+
+def _enrolment(directory: Path) -> Iterator[Finding]:
+    from agent.enrol import kept
+
+    found = kept(directory) if directory.exists() else {}
+    if not found:
+        yield Finding(NONE, "enrolment", "the key is not enrolled yet; the first upload does it")
+        return
+    own = ", with an ingest key of its own" if "token" in found else ""
+    state, server = str(found.get("state")), str(found.get("server"))
+    mark = GOOD if state == "active" else WARN
+    advice = "" if mark == GOOD else "an admin decides under Settings, Agents"
+    yield Finding(mark, "enrolment", f"{state} at {server}{own}", advice)
 
 
 def _outboxes(directory: Path) -> Iterator[Finding]:
@@ -212,10 +231,11 @@ def _server(settings: Settings) -> Iterator[Finding]:
 def _knock(endpoint: Endpoint, settings: Settings) -> Iterator[Finding]:
     """Sends an empty body: a Goodput server refuses it as malformed if it knows the key, and stores nothing."""
     from agent.build_nodes import token_reader
+    from agent.enrol import token_in_use
 
     headers = {"Content-Type": "application/msgpack", "Content-Encoding": "gzip", "User-Agent": "goodput-agent"}
     try:
-        token = token_reader(settings.token_file)()
+        token = token_in_use(settings.state_dir, token_reader(settings.token_file)())
     except AgentError:
         return
     if token:
@@ -230,7 +250,12 @@ def _knock(endpoint: Endpoint, settings: Settings) -> Iterator[Finding]:
         transport.close()
     yield Finding(GOOD, "server", f"{endpoint.url} answers")
     if reply.status in (401, 403):
-        yield Finding(BAD, "key", "the server refuses it", "issue a new key and put it into the key file")
+        if b'"missing_scope"' in reply.body:
+            yield Finding(
+                WARN, "key", "this token may not send batches", "if it may enrol, the first run enrols the node"
+            )
+        else:
+            yield Finding(BAD, "key", "the server refuses it", "issue a new key and put it into the key file")
     elif reply.status not in (400, 411, 415, 422) or "json" not in reply.headers.get("content-type", ""):
         yield Finding(BAD, "server", f"status {reply.status}: this is no Goodput ingest address", "check --endpoint")
     skew = _skew(reply.headers.get("date"))

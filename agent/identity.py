@@ -72,7 +72,7 @@ def kept_secret(path: Path, make: Callable[[], bytes]) -> bytes:
 def renew_secrets(directory: Path) -> None:
     """Sets the keys aside that came with a copied disk; new ones are made at the next use."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    for name in ("signing.key", "salt", "token"):
+    for name in ("signing.key", "salt", "enrolled"):
         with contextlib.suppress(FileNotFoundError):
             os.replace(directory / name, directory / f"{name}.other-machine-{stamp}")
 

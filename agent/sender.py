@@ -11,6 +11,7 @@ from typing import Any, Callable, Optional
 
 from agent import contract, failpoints, wire
 from agent.clock import Clock
+from agent.enrol import Enrolment
 from agent.errors import AgentError
 from agent.outbox import Batch, Outbox
 from agent.outbox_file import OutboxDamaged, OutboxFull
@@ -38,11 +39,13 @@ class Sender:
         token: TokenReader = lambda: None,
         sign: Signer = lambda message: None,
         rng: Optional[random.Random] = None,
+        enrol: Optional[Enrolment] = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._transport = transport
-        self._token = token
+        self._enrol = enrol
+        self._token = token if enrol is None else enrol.token
         self._sign = sign
         self._rng = rng or random.Random()
         self._wake = threading.Event()
@@ -87,6 +90,10 @@ class Sender:
         self._record_marked(now.ts)
         if self._marked:
             return retry_delay(self._failures + 3, self._rng)
+        if self._enrol is not None:
+            wait = self._enrol.step(self._store.outbox)
+            if wait is not None:
+                return wait
         leased = self._store.lease(now.ts - LIVE_MS)
         if leased is None:
             return None
@@ -113,6 +120,8 @@ class Sender:
                 return retry_delay(3, self._rng)
             return 0.0
         self.last_error = outcome.why
+        if reply.status in (401, 403) and self._enrol is not None:
+            self._enrol.refused()
         if outcome.action == contract.SPLIT and not self._try_split(outbox, batch, now.ts):
             outcome = contract.Outcome(contract.QUARANTINE, "too large")
         if outcome.action == contract.QUARANTINE:

@@ -132,14 +132,15 @@ class Transport:
         self._proxy_headers: dict[str, str] = {}  # of a proxy that sees each request
         self._target = endpoint.path
 
-    def post(self, body: bytes, headers: Mapping[str, str]) -> Reply:
-        """The answer to one POST. A kept connection that the server closed meanwhile is opened anew, once.
+    def post(self, body: bytes, headers: Mapping[str, str], path: Optional[str] = None) -> Reply:
+        """The answer to one POST, to the endpoint's own path unless another is given.
 
-        Raises TransportError when there is no answer.
+        A kept connection that the server closed meanwhile is opened anew, once. Raises TransportError when there is no
+        answer.
         """
         kept = self._connection is not None
         try:
-            return self._attempt(body, headers)
+            return self._attempt(body, headers, path)
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
             self.close()
             if not kept:
@@ -148,12 +149,12 @@ class Transport:
             self.close()
             raise TransportError(_plain(error)) from None
         try:
-            return self._attempt(body, headers)
+            return self._attempt(body, headers, path)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
             raise TransportError(_plain(error)) from None
 
-    def _attempt(self, body: bytes, headers: Mapping[str, str]) -> Reply:
+    def _attempt(self, body: bytes, headers: Mapping[str, str], path: Optional[str]) -> Reply:
         if self._connection is None:
             self._connection = self._connect()
         # a socket's timeout begins anew with each byte: headers that drip would hold the sender for days
@@ -161,13 +162,18 @@ class Transport:
         watch.daemon = True
         watch.start()
         try:
-            return self._exchange(self._connection, body, headers)
+            return self._exchange(self._connection, body, headers, path)
         finally:
             watch.cancel()
 
-    def _exchange(self, connection: http.client.HTTPConnection, body: bytes, headers: Mapping[str, str]) -> Reply:
+    def _exchange(
+        self, connection: http.client.HTTPConnection, body: bytes, headers: Mapping[str, str], path: Optional[str]
+    ) -> Reply:
         until = time.monotonic() + self._deadline_s
-        connection.request("POST", self._target, body=body, headers={**headers, **self._proxy_headers})
+        target = self._target
+        if path is not None:
+            target = target[: len(target) - len(self.endpoint.path)] + path  # a proxy is told the whole address
+        connection.request("POST", target, body=body, headers={**headers, **self._proxy_headers})
         response = connection.getresponse()
         data = b""
         while len(data) <= REPLY_MOST_BYTES:

@@ -31,6 +31,7 @@ CONTENT_TYPE = "application/msgpack"
 HEADER_DROPPED = "X-Goodput-Dropped-Batches"
 HEADER_SIGNATURE = "X-Goodput-Signature"
 SIGNATURE_DOMAIN = b"goodput batch v1\n"  # the signed message is this tag and the 32 bytes of the SHA-256
+ENROL_DOMAIN = b"goodput enrol v1\n"  # the same for an enrolment: another tag, so neither passes for the other
 SIMULATED_SUFFIX = "+sim"
 
 
@@ -294,6 +295,27 @@ def pack(batch: Mapping[str, Any]) -> Tuple[bytes, str]:
 def signed_message(sha256: bytes) -> bytes:
     """What an installation signs for a batch: a domain tag and the SHA-256 of the MessagePack bytes."""
     return SIGNATURE_DOMAIN + sha256
+
+
+ENROLMENT = {
+    "agent_id": "identity of this installation, as in its batches",
+    "public_key": "its Ed25519 key, base64 of 32 bytes",
+    "cluster_id": "cluster name",
+    "node_id": "node identity",
+    "hw_id": "salted hash of the machine's DMI identity, where it tells one",
+    "agent_version": "agent build",
+}
+
+
+def enrolment_message(body: bytes) -> bytes:
+    """What an installation signs to prove that it holds the key it enrols: a domain tag and the body's SHA-256."""
+    return ENROL_DOMAIN + hashlib.sha256(body).digest()
+
+
+def fingerprint(public_key: bytes) -> str:
+    """How people compare keys: the first 16 hex digits of the SHA-256, in groups of four."""
+    digest = hashlib.sha256(public_key).hexdigest()[:16]
+    return " ".join(digest[at : at + 4] for at in range(0, 16, 4))
 
 
 def listed_keys() -> Iterator[Tuple[str, Field]]:

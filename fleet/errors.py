@@ -9,6 +9,7 @@ FleetError
 │   └── 422  well-formed bytes that break the contract: invalid, bad_string, non_finite, schema_version, too_deep,
 │            no_intervals, too_many_<key>
 ├── WrongCluster      403 other_cluster: the key is good for another cluster
+├── WrongNode         403 other_node: the key is one node's own, and the batch names another
 ├── SeqConflict       409 seq_conflict: stored once with the flag, never folded
 └── NotStored         503 not_stored: no receipt; the agent keeps the batch
 """
@@ -45,6 +46,13 @@ class WrongCluster(FleetError):
     """The key names another cluster than the batch."""
 
     code = "other_cluster"
+    status = 403
+
+
+class WrongNode(FleetError):
+    """A node's own key may not speak for another node."""
+
+    code = "other_node"
     status = 403
 
 

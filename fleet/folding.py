@@ -20,6 +20,7 @@ from django.db import connection, transaction
 
 from agent.wire import SIMULATED_SUFFIX
 from fleet import decode
+from fleet.agents.marks import Folded, folded, note
 from fleet.bodies import compress, decompress, load_row
 from fleet.dated import NodeDated, dated_for, get_org_dated, hour_at
 from fleet.domain.node_hours import ReceivedBatch, advance, rows_needed
@@ -131,6 +132,7 @@ class Writes:
     hours: dict[tuple[int, int], HourRow] = field(default_factory=dict)
     live: list[tuple[Any, ...]] = field(default_factory=list)
     clusters: dict[str, bool] = field(default_factory=dict)
+    seen: list[Folded] = field(default_factory=list)
 
 
 def fold_waiting(now: datetime, budget_seconds: float = BUDGET_SECONDS) -> int:
@@ -254,6 +256,8 @@ def _fold_node(
         first_hour, last_hour = outcome.touched.get(item.sha256, (None, None))
         reason = "suspect_clock" if item.sha256 in outcome.suspect else None
         writes.folded.append((item.sample_day, item.sha256, live.node_id, first_hour, last_hour, reason))
+    batches = {received.sha256: received.batch for received in outcome.received}
+    writes.seen += [folded(item.sample_day, item.sha256, live.node_id, batches[item.sha256]) for item in ok]
     for hour, row in outcome.rows.items():
         writes.hours[(live.node_id, hour)] = row
     dropped = [count for item in ok if (count := bodies[item.sha256][2]) is not None]
@@ -377,4 +381,5 @@ def _write(writes: Writes, rules: Rules) -> None:
         execute(_FOLDED, columns(writes.folded))
     for error, items in writes.failed.items():
         execute(_FAILED, [error, [item.sample_day for item in items], [item.sha256 for item in items]])
+    note(writes.seen)
     mark_simulated(writes.clusters)

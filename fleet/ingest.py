@@ -26,7 +26,7 @@ from psycopg import sql
 from agent import wire
 from fleet import decode
 from fleet.domain.signed_notes import receipt_bytes
-from fleet.errors import BatchRejected, NotStored, SeqConflict, WrongCluster
+from fleet.errors import BatchRejected, NotStored, SeqConflict, WrongCluster, WrongNode
 from fleet.log_key import load_key
 from fleet.partitions import ensure_partition, sample_day, week_of
 from orgs.keys import KeyInfo
@@ -89,12 +89,14 @@ class Receipt:
 def receive(body: bytes, key: KeyInfo, headers: Mapping[str, str]) -> Receipt:
     """Verify and commit one upload (the gzip member as received); the receipt of the row that holds it.
 
-    Raises BatchRejected → 400, 413, 422; WrongCluster → 403; SeqConflict → 409; NotStored → 503.
+    Raises BatchRejected → 400, 413, 422; WrongCluster, WrongNode → 403; SeqConflict → 409; NotStored → 503.
     """
     raw = decode.gunzip(body)
     batch = decode.decode(raw)
     if key.cluster and batch.cluster_id != key.cluster:
         raise WrongCluster("This key is good for another cluster.")
+    if key.node and batch.node_id != key.node:
+        raise WrongNode("This key is the own key of another node.")
     digest = hashlib.sha256(raw).digest()
     times = [interval.ts for interval in batch.intervals]
     values = {

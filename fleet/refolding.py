@@ -124,6 +124,7 @@ def refold_everything(now: datetime, progress: Callable[[int], None] = lambda do
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("select 1 from fleet_nodelive for update")  # wait for workers that hold a node
         cursor.execute("delete from fleet_nodehour")
+        cursor.execute("delete from agents_agentseen")  # counted anew with each batch
         cursor.execute(
             "update fleet_nodelive set state = null, dirty_hour = null, dirty_through = null, summary = '{}',"
             " batches = 0"

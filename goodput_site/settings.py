@@ -77,7 +77,7 @@ SHARED_APPS = [
     "allauth.socialaccount",
     "allauth.socialaccount.providers.openid_connect",
 ]
-TENANT_APPS = ["fleet", "fleet.alerts", "claims"]
+TENANT_APPS = ["fleet", "fleet.alerts", "fleet.agents", "claims"]
 INSTALLED_APPS = [*SHARED_APPS, *TENANT_APPS]
 TENANT_MODEL = "orgs.Org"
 GOODPUT_CLUSTER_NAMES = "fleet.summary.selectors.cluster_names"  # whom the settings pages of an org ask for them

@@ -74,7 +74,7 @@ class KeySerializer(serializers.ModelSerializer[ApiKey]):
     class Meta:
         model = ApiKey
         fields = [
-            *("prefix", "name", "scopes", "cluster", "created_at", "created_by", "expires_at", "revoked_at"),
+            *("prefix", "name", "scopes", "cluster", "node", "created_at", "created_by", "expires_at", "revoked_at"),
             *("last_used_at", "last_used_address", "successor"),
         ]
 

@@ -26,6 +26,7 @@ PURPOSES = (
     ("ingest", "Ingest: an agent sends, reads nothing"),
     ("read", "Read: dashboards and scripts"),
     ("admin-read", "Admin read: also members, keys, audit trail"),
+    ("enrol", "Enrol: many nodes; gives each its own ingest key, sends and reads nothing"),
 )
 
 

@@ -24,7 +24,7 @@ PREFIX = "gp_"
 MAX_TOKEN_CHARS = 256
 MAX_CACHED = 20_000
 LAST_USED_EVERY = timedelta(minutes=1)
-_COLUMNS = """select k.id, k.prefix, k.scopes, k.cluster, k.expires_at, k.revoked_at, k.last_used_at,
+_COLUMNS = """select k.id, k.prefix, k.scopes, k.cluster, k.node, k.expires_at, k.revoked_at, k.last_used_at,
        o.id, o.slug, o.schema_name, o.status
   from public.orgs_apikey k join public.orgs_org o on o.id = k.org_id where k.secret_hash = %s"""
 
@@ -41,6 +41,7 @@ class KeyInfo:
     org_id: int
     org_slug: str
     schema_name: str
+    node: str = ""
 
     is_authenticated = True
 
@@ -130,7 +131,7 @@ def _look_up(digest: bytes, address: str | None) -> KeyInfo | KeyRefused:
         row = cursor.fetchone()
     if row is None:
         return KeyRefused("This key is not known here.")
-    key_id, prefix, scopes, cluster, expires_at, revoked_at, last_used_at, org_id, slug, schema, status = row
+    key_id, prefix, scopes, cluster, node, expires_at, revoked_at, last_used_at, org_id, slug, schema, status = row
     if revoked_at is not None:
         return KeyRefused("This key was revoked.", "revoked_key")
     if status != Org.Status.ACTIVE:
@@ -139,4 +140,4 @@ def _look_up(digest: bytes, address: str | None) -> KeyInfo | KeyRefused:
     if last_used_at is None or now - last_used_at > LAST_USED_EVERY:
         ApiKey.objects.filter(pk=key_id).update(last_used_at=now, last_used_address=address)
     granted = frozenset(scopes) | ({"read"} if ApiKey.Scope.ADMIN_READ in scopes else frozenset())
-    return KeyInfo(key_id, prefix, granted, cluster, expires_at, org_id, slug, schema)
+    return KeyInfo(key_id, prefix, granted, cluster, expires_at, org_id, slug, schema, node)

@@ -182,6 +182,7 @@ class ApiKey(models.Model):
         INGEST = "ingest"
         READ = "read"
         ADMIN_READ = "admin-read", "Admin read"
+        ENROL = "enrol"
 
     org = models.ForeignKey(Org, on_delete=models.CASCADE, related_name="keys")
     name = models.CharField(max_length=120)
@@ -189,6 +190,9 @@ class ApiKey(models.Model):
     secret_hash = models.BinaryField(max_length=32, unique=True)
     scopes = ArrayField(models.CharField(max_length=16, choices=Scope))
     cluster = models.CharField(max_length=256, blank=True, help_text="If set, the key is good for this cluster only.")
+    node = models.CharField(
+        max_length=256, blank=True, default="", db_default="", help_text="If set, this node's own key (enrolment)."
+    )
     created_at = models.DateTimeField(default=timezone.now)
     created_by = models.CharField(max_length=254, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)

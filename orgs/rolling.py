@@ -36,6 +36,7 @@ def roll_key(key: ApiKey, overlap: timedelta, *, actor: str, address: str | None
             old.scopes,
             actor=actor,
             cluster=old.cluster,
+            node=old.node,
             expires_at=expires_at,
             address=address,
         )

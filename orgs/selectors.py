@@ -77,16 +77,21 @@ def list_invitations(org: Org) -> list[Invitation]:
 
 
 def list_keys(org: Org) -> list[ApiKey]:
-    """Keys that work first, each group newest first; expired and revoked ones stay."""
+    """Keys that work first, each group newest first; expired and revoked ones stay.
+
+    Not the keys that nodes got by enrolment: there are as many as nodes, and they stand with their agents.
+    """
     now = timezone.now()
     order = {"active": 0, "rolled": 1, "expired": 2, "revoked": 3}
-    return sorted(ApiKey.objects.filter(org=org), key=lambda key: (order[key.state(now)], -key.created_at.timestamp()))
+    return sorted(
+        ApiKey.objects.filter(org=org, node=""), key=lambda key: (order[key.state(now)], -key.created_at.timestamp())
+    )
 
 
 def keys_expiring(org: Org, now: datetime) -> int:
     """Keys that still work and end within two weeks, unless a successor took their place."""
     return ApiKey.objects.filter(
-        org=org, revoked_at=None, successor="", expires_at__gt=now, expires_at__lt=now + SOON
+        org=org, node="", revoked_at=None, successor="", expires_at__gt=now, expires_at__lt=now + SOON
     ).count()
 
 

@@ -102,6 +102,7 @@ def issue_key(
     *,
     actor: str,
     cluster: str = "",
+    node: str = "",
     expires_at: datetime | None = None,
     literal: str | None = None,
     address: str | None = None,
@@ -129,10 +130,13 @@ def issue_key(
         secret_hash=keys.hash_of(token),
         scopes=chosen,
         cluster=cluster,
+        node=node,
         created_by=actor,
         expires_at=expires_at,
     )
     after = {"name": name, "scopes": chosen, "cluster": cluster, "expires_at": expires_at and expires_at.isoformat()}
+    if node:
+        after["node"] = node
     try:
         with schema_context("public"), transaction.atomic():
             key.save(force_insert=True)

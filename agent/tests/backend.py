@@ -18,10 +18,12 @@ class Backend:
 
     def __init__(self):
         self.batches = {}  # sha256 -> decoded batch
-        self.requests = []  # (path, headers, body)
+        self.requests = []  # (path, headers, body) of uploads
+        self.enrolments = []  # the same of enrolments
         self.duplicates = 0
         self.down = False
         self.behave = None
+        self.enrol = None  # answers enrolments: (handler, body) -> (status, bytes); none: an older server
         self.wall_ms = lambda: time.time_ns() // 1_000_000
         self._lock = threading.Lock()
         backend = self
@@ -33,12 +35,19 @@ class Backend:
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 with backend._lock:
-                    backend.requests.append((self.path, dict(self.headers), body))
+                    kept = backend.enrolments if self.path.endswith("/enrol") else backend.requests
+                    kept.append((self.path, dict(self.headers), body))
+                if self.path.endswith("/enrol"):
+                    return self.enrol(body)
                 if backend.down:
                     return self.answer(503, b"", {"Retry-After": "1"})
                 if backend.behave is not None and backend.behave(self, body):
                     return None
                 return self.answer(202, json.dumps(backend.receipt(body)).encode())
+
+            def enrol(self, body):
+                status, reply = backend.enrol(self, body) if backend.enrol else (404, b"")
+                return self.answer(status, reply, {"Content-Type": "application/json"})
 
             def answer(self, status, body, headers=None):
                 self.send_response(status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -81,6 +82,10 @@ def test_no_canary_in_any_byte_that_leaves(node_with_canaries, backend):
     seen = [done.stdout, done.stderr]
     for path, headers, body in backend.requests:
         seen += [path.encode(), repr(headers).encode(), gzip.decompress(body)]
+    assert backend.enrolments
+    for path, headers, body in backend.enrolments:
+        assert set(json.loads(body)) <= set(wire.ENROLMENT)  # no key that the contract page does not list
+        seen += [path.encode(), repr(headers).encode(), body]
     for file in (tmp_path / "state").rglob("outbox*"):
         seen.append(file.read_bytes())
     for what, secret in SECRETS.items():

@@ -62,6 +62,8 @@ TABLE: dict[str, Row] = {
     f"{SETTINGS}invitations/*": of_an_org(405),
     f"{SETTINGS}keys/": of_an_org(200),
     f"{SETTINGS}keys/*": of_an_org(405),
+    f"{SETTINGS}agents/*": of_an_org(405),
+    f"{SETTINGS}agents/": of_an_org(200),
     f"{SETTINGS}audit*": of_an_org(200, viewer={403}),
     "provider/*": CONSOLE,
     "provider/metrics": {**dict.fromkeys((*STRANGERS, *PEOPLE, *KEYS), {404}), "provider": {200}},
@@ -72,6 +74,8 @@ TABLE: dict[str, Row] = {
     "v1/keys": PEOPLES,
     "v1/audit": PEOPLES,
     "v1/incidents/<int:incident_id>/*": WRITE,
+    "v1/enrol": WRITE,
+    "v1/agents/*": WRITE,
     f"{SETTINGS}alerts/*": of_an_org(200, 404, 405),
     f"{SETTINGS}alerts/new/*": of_an_org(200, 404, viewer={403}, finance={403}),
     "v1/alerts/*": {**PEOPLES, **dict.fromkeys(("ingest", "read", "viewer"), {403})},
@@ -94,6 +98,7 @@ SHOWS = {
     f"{O}incidents/<int:incident_id>/": "viewer",
     f"{SETTINGS}members/": "viewer",
     f"{SETTINGS}keys/": "viewer",
+    f"{SETTINGS}agents/": "viewer",
     f"{SETTINGS}clusters/": "viewer",
     f"{SETTINGS}hardware/": "viewer",
     f"{SETTINGS}hardware/<int:node_id>/": "finance",
@@ -111,6 +116,7 @@ SHOWS = {
     "v1/members": "admin_read",
     "v1/keys": "admin_read",
     "v1/audit": "admin_read",
+    "v1/agents": "read",
     "v1/fleet": "read",
     "v1/clusters": "read",
     "v1/nodes": "read",
@@ -140,6 +146,9 @@ NOTHING = (
     f"{SETTINGS}hardware/<int:node_id>/?*",
     f"{SETTINGS}maintenance/*/",
     f"{SETTINGS}rules/?*",
+    f"{SETTINGS}agents/*/",
+    "v1/agents*",  # its other forms, and what is only sent: fleet/agents/tests
+    "v1/enrol",
     f"{O}nodes/<int:node_id>/?*",  # of a node with samples: fleet/tests
     f"{O}incidents/<int:incident_id>/?*",
     f"{O}manifest.webmanifest",
@@ -192,6 +201,7 @@ def plant(org: Any, name: str, pk: int = PLANTED) -> None:
     """Rows of one primary key and one name in an org."""
     from django.utils import timezone
 
+    from fleet.agents.models import AgentKey
     from fleet.alerts.models import Channel
     from fleet.models import Cluster, Incident, Node, NodeLive
 
@@ -215,6 +225,10 @@ def plant(org: Any, name: str, pk: int = PLANTED) -> None:
             lost_gpu_seconds=600,
             parts=[],
         )
+        AgentKey.objects.create(
+            pk=pk, agent_id=name, public_key=bytes(32), state="active", cluster=name, node=name, enrolled_with="test",
+            is_bootstrap=False,
+        )  # fmt: skip
         Channel.objects.create(pk=pk, kind="webhook", name=name, target=f"https://{name}.example", created_by="test")
 
 

@@ -37,7 +37,18 @@ POST_ONLY = {"nobody": {405}, "member": {405}, "key": {405}}
 NOT_HERE = {"nobody": {404}, "member": {404}, "key": {404}}
 
 _GPU = "v1/gpus/<int:node_id>/<int:index>"
-_LISTS = ("clusters", "governance/nodes", "nodes", "gpus", "events", "incidents", "availability", "statistics", "rules")
+_LISTS = (
+    "agents",
+    "clusters",
+    "governance/nodes",
+    "nodes",
+    "gpus",
+    "events",
+    "incidents",
+    "availability",
+    "statistics",
+    "rules",
+)
 DATED = ("hardware", "assignments", "probes", "windows", "amendments", "adoptions")
 READS = (
     "v1/fleet",
@@ -108,6 +119,9 @@ GET = {
     **dict.fromkeys(ALERTS, {**ADMIN_API, "member": {200, 404}}),
     "v1/alerts/channels/<int:channel_id>/test": ALERT_WRITES,
     "v1/alerts/deliveries/<int:delivery_id>/again": ALERT_WRITES,
+    "v1/enrol": WRITES,
+    "v1/agents/<int:key_id>/revoke": WRITES,
+    "v1/agents/<int:key_id>/accept": WRITES,
     "v1/incidents/<int:incident_id>/acknowledge": WRITES,
     "v1/incidents/<int:incident_id>/notes": WRITES,
     **dict.fromkeys(ENDS, WRITES),
@@ -155,6 +169,9 @@ POST = {
     **dict.fromkeys(ALERTS, {401, 403, 405, 415, 422}),
     "v1/alerts/channels/<int:channel_id>/test": {401, 403, 404},
     "v1/alerts/deliveries/<int:delivery_id>/again": {401, 403, 404},
+    "v1/enrol": {401, 403, 415},
+    "v1/agents/<int:key_id>/revoke": {401, 403, 404},
+    "v1/agents/<int:key_id>/accept": {401, 403, 404},
     "v1/incidents/<int:incident_id>/acknowledge": {401, 403, 404},
     "v1/incidents/<int:incident_id>/notes": {401, 403, 404},
     "v1/anchors": {401, 403, 415},

@@ -22,7 +22,9 @@ class Command(BaseCommand):
         """--org, --name, --scope, --cluster, --days."""
         parser.add_argument("--org", required=True, help="slug of the org")
         parser.add_argument("--name", required=True, help="what the key is for")
-        parser.add_argument("--scope", action="append", required=True, help="ingest or read; may be given twice")
+        parser.add_argument(
+            "--scope", action="append", required=True, help="ingest, read, admin-read or enrol; may be given twice"
+        )
         parser.add_argument("--cluster", default="", help="only for this cluster")
         parser.add_argument("--days", type=int, help="days until it expires (default: never)")
 

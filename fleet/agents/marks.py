@@ -1,0 +1,115 @@
+"""The fold's hook: what the signatures of freshly folded batches say, and which installation was seen on which node."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from fleet.agents.models import AgentKey, BatchFlaw
+from fleet.agents.signatures import BAD, REVOKED, UNKNOWN_KEY, UNSIGNED, VALID, KnownKey, judge
+from fleet.sql import columns, execute
+
+STATES = (VALID, UNSIGNED, UNKNOWN_KEY, BAD, REVOKED)
+_SIGNED = """
+select i.sha256, i.signature, i.received_at from unnest(%b::date[], %b::bytea[]) as w(sample_day, sha256)
+  join fleet_inbox i on i.sample_day = w.sample_day and i.sha256 = w.sha256
+"""
+_SEEN = """
+insert into agents_agentseen as s (agent_id, node_id, first_at, last_at, received_at, agent_version, {states})
+select * from unnest(%b::text[], %b::bigint[], %b::timestamptz[], %b::timestamptz[], %b::timestamptz[], %b::text[],
+       {arrays})
+on conflict (agent_id, node_id) do update set first_at = least(s.first_at, excluded.first_at),
+       last_at = greatest(s.last_at, excluded.last_at),
+       agent_version = case when excluded.received_at >= s.received_at then excluded.agent_version
+                            else s.agent_version end,
+       received_at = greatest(s.received_at, excluded.received_at),
+       {sums}
+""".format(
+    states=", ".join(STATES),
+    arrays=", ".join(["%b::bigint[]"] * len(STATES)),
+    sums=", ".join(f"{state} = s.{state} + excluded.{state}" for state in STATES),
+)
+
+
+class Folded(NamedTuple):
+    """One batch that was folded just now; its samples reach from `first_ms` to `last_ms`."""
+
+    sample_day: Any
+    sha256: bytes
+    node_id: int
+    agent_id: str
+    agent_version: str
+    first_ms: int
+    last_ms: int
+
+
+def folded(sample_day: Any, sha256: bytes, node_id: int, batch: Any) -> Folded:
+    """A decoded batch that was folded for this node."""
+    times = [interval.ts for interval in batch.intervals]
+    return Folded(sample_day, sha256, node_id, batch.agent_id or "", batch.agent_version, min(times), max(times))
+
+
+def note(batches: Iterable[Folded]) -> None:
+    """Judge these batches' signatures and count them. Call once for each batch, in the transaction that folds it.
+
+    Batches without an agent_id (of other senders) are nobody's and are not counted.
+    """
+    known = {batch.sha256: batch for batch in batches if batch.agent_id}
+    if not known:
+        return
+    keys = known_keys({batch.agent_id for batch in known.values()})
+    rows: dict[tuple[str, int], _Row] = defaultdict(_Row)
+    flaws = []
+    days, shas = columns([(batch.sample_day, batch.sha256) for batch in known.values()])
+    for sha256, signature, received_at in execute(_SIGNED, [days, shas]):
+        batch = known[bytes(sha256)]
+        signed = None if signature is None else bytes(signature)
+        state = judge(batch.sha256, signed, received_at, keys.get(batch.agent_id, ()))
+        if state in (BAD, REVOKED):
+            flaws.append(
+                BatchFlaw(
+                    sample_day=batch.sample_day, sha256=batch.sha256, agent_id=batch.agent_id, node_id=batch.node_id,
+                    why=state,
+                )
+            )  # fmt: skip
+        rows[(batch.agent_id, batch.node_id)].add(batch, received_at, state)
+    BatchFlaw.objects.bulk_create(flaws, ignore_conflicts=True)
+    execute(_SEEN, columns([(*key, *row.values()) for key, row in sorted(rows.items())]))
+
+
+class _Row:
+    """What one chunk adds to an AgentSeen."""
+
+    def __init__(self) -> None:
+        self.first_ms, self.last_ms = 2**62, 0
+        self.received_at = datetime.min.replace(tzinfo=UTC)
+        self.agent_version = ""
+        self.counts = dict.fromkeys(STATES, 0)
+
+    def add(self, batch: Folded, received_at: datetime, state: str) -> None:
+        """Count one batch."""
+        self.counts[state] += 1
+        self.first_ms, self.last_ms = min(self.first_ms, batch.first_ms), max(self.last_ms, batch.last_ms)
+        if received_at >= self.received_at:
+            self.received_at, self.agent_version = received_at, batch.agent_version
+
+    def values(self) -> tuple[Any, ...]:
+        """In the order of the statement."""
+        reach = _instant(self.first_ms), _instant(self.last_ms)
+        return (*reach, self.received_at, self.agent_version, *self.counts.values())
+
+
+def _instant(ms: int) -> datetime:
+    return datetime.fromtimestamp(max(0, min(ms, 253_402_300_799_000)) / 1000, UTC)
+
+
+def known_keys(agent_ids: set[str]) -> dict[str, tuple[KnownKey, ...]]:
+    """Per installation the keys that a person or first use accepted, revoked ones with their end."""
+    found: dict[str, list[KnownKey]] = defaultdict(list)
+    rows = AgentKey.objects.filter(agent_id__in=agent_ids).exclude(state=AgentKey.State.WAITING)
+    for agent_id, public_key, state, changed_at in rows.values_list("agent_id", "public_key", "state", "changed_at"):
+        until = changed_at if state == AgentKey.State.REVOKED else None
+        found[agent_id].append(KnownKey(bytes(public_key), until))
+    return {agent_id: tuple(keys) for agent_id, keys in found.items()}

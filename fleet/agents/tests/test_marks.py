@@ -1,0 +1,152 @@
+"""What the fold says of signatures and of installations: it marks, and refuses nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from django_tenants.utils import tenant_context
+
+from fleet.agents import services
+from fleet.agents.models import AgentKey, AgentSeen, BatchFlaw
+from fleet.agents.selectors import keys_of, list_agents
+from fleet.agents.signatures import KnownKey, judge
+from fleet.agents.tests.support import Installation
+from fleet.domain.slots import SLOT_MS
+from fleet.folding import fold_waiting
+from fleet.models import NodeHour
+from fleet.refolding import refold_everything
+
+pytestmark = pytest.mark.django_db
+AT = datetime(2026, 11, 20, 10, tzinfo=UTC)
+
+
+@pytest.fixture
+def inside(alpha: Any) -> Iterator[Any]:
+    """The test runs inside alpha's schema."""
+    with tenant_context(alpha):
+        yield alpha
+
+
+def enrol(one: Installation, state: str = "active") -> AgentKey:
+    """Its key as an admin would find it."""
+    return AgentKey.objects.create(
+        agent_id=one.said["agent_id"], public_key=one.public, state=state, cluster="c1", node=one.said["node_id"],
+        enrolled_with="test", is_bootstrap=False,
+    )  # fmt: skip
+
+
+def minute(number: int) -> int:
+    """First sample of the `number`-th minute, an hour ago."""
+    return (int(time.time()) - 3600) // 60 * 60_000 + SLOT_MS // 2 + number * 60_000
+
+
+def counts() -> dict[str, int]:
+    """The only installation's batches by what their signature says."""
+    one = AgentSeen.objects.get()
+    return {name: getattr(one, name) for name in ("valid", "unsigned", "unknown_key", "bad", "revoked")}
+
+
+def test_each_signature_is_judged_once_and_refuses_nothing(inside: Any) -> None:
+    one, other = Installation(), Installation()
+    one.send(inside, 1, first_ts=minute(1))
+    fold_waiting(timezone.now())
+    assert counts() == {"valid": 0, "unsigned": 0, "unknown_key": 1, "bad": 0, "revoked": 0}
+    enrol(one)
+    one.send(inside, 2, first_ts=minute(2))
+    one.send(inside, 3, signed=False, first_ts=minute(3))
+    forged = one.send(inside, 4, signed=bytes(64), first_ts=minute(4))
+    one.private = other.private  # the identity in other hands
+    stolen = one.send(inside, 5, first_ts=minute(5))
+    fold_waiting(timezone.now())
+    assert counts() == {"valid": 1, "unsigned": 1, "unknown_key": 1, "bad": 2, "revoked": 0}
+    assert {bytes(flaw.sha256): flaw.why for flaw in BatchFlaw.objects.all()} == {forged: "bad", stolen: "bad"}
+    assert sum(hour.observed_s for hour in NodeHour.objects.all()) >= 5 * 60 * 2 - 60  # all were folded
+    refold_everything(timezone.now())
+    assert counts()["bad"] == 2  # a re-fold counts nothing twice
+
+
+def test_what_a_revoked_key_signed_before_stays_good(inside: Any) -> None:
+    one = Installation()
+    row = enrol(one)
+    one.send(inside, 1, first_ts=minute(1))
+    fold_waiting(timezone.now())
+    services.revoke(row, inside, actor="test")
+    late = one.send(inside, 2, first_ts=minute(2))
+    fold_waiting(timezone.now())
+    assert counts() == {"valid": 1, "unsigned": 0, "unknown_key": 0, "bad": 0, "revoked": 1}
+    assert [(bytes(flaw.sha256), flaw.why) for flaw in BatchFlaw.objects.all()] == [(late, "revoked")]
+    (known,) = keys_of(["a1"])
+    assert (known["public_key"], known["revoked_at"] is not None) == (one.public.hex(), True)
+
+
+def test_a_waiting_key_proves_nothing_yet(inside: Any) -> None:
+    one, rival = Installation(), Installation()
+    enrol(one)
+    waiting = enrol(rival, "waiting")
+    rival.send(inside, 1, first_ts=minute(1))
+    fold_waiting(timezone.now())
+    assert counts()["bad"] == 1
+    services.accept(waiting, inside, actor="test")
+    rival.send(inside, 2, first_ts=minute(2))
+    fold_waiting(timezone.now())
+    assert counts()["valid"] == 1
+    assert [found["public_key"] for found in keys_of(["a1"])] == [one.public.hex(), rival.public.hex()]
+
+
+def test_judging_alone(inside: Any) -> None:
+    one = Installation()
+    from agent import wire
+
+    sha256 = bytes(range(32))
+    good = one.private.sign(wire.signed_message(sha256))
+    assert judge(sha256, good, AT, [KnownKey(one.public)]) == "valid"
+    assert judge(sha256, good, AT, [KnownKey(one.public, AT)]) == "revoked"
+    assert judge(sha256, good, AT - timedelta(seconds=1), [KnownKey(one.public, AT)]) == "valid"
+    assert judge(sha256, good, AT, [KnownKey(Installation().public), KnownKey(one.public)]) == "valid"
+    assert judge(bytes(32), good, AT, [KnownKey(one.public)]) == "bad"
+    assert judge(sha256, good, AT, [KnownKey(b"\xff" * 32)]) == "bad"
+    assert judge(sha256, None, AT, [KnownKey(one.public)]) == "unsigned"
+    assert judge(sha256, good, AT, []) == "unknown_key"
+
+
+def flags() -> dict[tuple[str, str], tuple[str, ...]]:
+    """(identity, node) → what is flagged."""
+    return {(one.agent_id, one.node): one.flags for one in list_agents()}
+
+
+def test_two_installations_on_one_node_are_flagged(inside: Any) -> None:
+    for number in range(5):
+        Installation("a1").send(inside, number + 1, first_ts=minute(number))
+        Installation("a2").send(inside, number + 1, first_ts=minute(number) + 1)
+    fold_waiting(timezone.now())
+    assert flags() == {("a1", "n1"): ("two_agents",), ("a2", "n1"): ("two_agents",)}
+
+
+def test_a_new_state_directory_is_no_second_installation(inside: Any) -> None:
+    for number in range(4):
+        Installation("a1").send(inside, number + 1, first_ts=minute(number))
+        Installation("a2").send(inside, number + 1, first_ts=minute(number + 4))
+    fold_waiting(timezone.now())
+    assert flags() == {("a1", "n1"): (), ("a2", "n1"): ()}
+
+
+def test_one_identity_on_two_machines_is_flagged(inside: Any) -> None:
+    for number in range(5):
+        Installation("a1", "n1").send(inside, 2 * number + 1, first_ts=minute(number))
+        Installation("a1", "n2").send(inside, 2 * number + 2, first_ts=minute(number) + 1)
+    fold_waiting(timezone.now())
+    assert set(flags().values()) == {("copied",)}
+
+
+def test_one_signing_key_on_two_machines_is_flagged(inside: Any) -> None:
+    one, copy = Installation("a1", "n1"), Installation("a2", "n2")
+    copy.private = one.private
+    enrol(one)
+    enrol(copy)
+    enrol(Installation("a3", "n3"))
+    assert flags() == {("a1", "n1"): ("same_key",), ("a2", "n2"): ("same_key",), ("a3", "n3"): ()}
