@@ -1,7 +1,7 @@
 """The agent with 8 GPUs (a stand-in for the driver's library) and 8 ports: memory, CPU, start, one sample, a day.
 
 Each form of it runs for `rounds` x 15 s: the installed package, the single file and, where PyInstaller is, the
-executable. Goals: 40 MB resident for parent and child together, 0.3 % of one core, start within 1 s, a sample within
+executable, over http:// and over https:// (the machine's own authorities and one more). Goals: 40 MB resident for parent and child together, 0.3 % of one core, start within 1 s, a sample within
 100 ms. For comparison, as their makers or users report: gpud about 130 MiB, dcgm-exporter 135 to 155 MiB.
 """
 
@@ -26,10 +26,11 @@ def run(rounds: int) -> dict[str, Any]:
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="goodput-bench-") as name:
         for form, command in _forms(Path(name)):
-            results[form] = measure(command, rounds * SAMPLE_S)  # type: ignore[no-untyped-call]
-    print(f"{'agent, parent and child':28}" + "".join(f"{form:>14}" for form in results))
+            for scheme, secure in (("http", False), ("https", True)):
+                results[f"{form} {scheme}"] = measure(command, rounds * SAMPLE_S, secure)  # type: ignore[no-untyped-call]
+    print(f"{'agent, parent and child':28}" + "".join(f"{form:>20}" for form in results))
     for figure in FIGURES:
-        print(f"{figure:28}" + "".join(f"{result[figure]:>14}" for result in results.values()))
+        print(f"{figure:28}" + "".join(f"{result[figure]:>20}" for result in results.values()))
     print("gpud: about 130 MiB resident; dcgm-exporter: 135 to 155 MiB (as reported, not measured here)")
     subprocess.run([sys.executable, "-m", "agent.tests.day", "24"], check=True)
     return results

@@ -169,3 +169,11 @@ def test_the_enrolments_message_is_no_batchs():
     body = os.urandom(40)
     assert wire.enrolment_message(body) != wire.signed_message(hashlib.sha256(body).digest())
     assert len(wire.fingerprint(bytes(32)).split()) == 4
+
+
+def test_the_contract_page_names_every_key_of_an_enrolment():
+    from pathlib import Path
+
+    text = (Path(__file__).parents[2] / "goodput_site/guide/text/data-contract.md").read_text()
+    told = text[text.index("## Enrolment") : text.index("## What is never collected")]
+    assert all(f"`{key}`" in told for key in wire.ENROLMENT)
