@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Callable, Mapping, Optional
 
-from agent import __version__, wire
 from agent.clock import Clock, SystemClock, last_shutdown, newest_journal_instant
 from agent.collect.base import Collector
 from agent.config import Settings
@@ -70,13 +69,13 @@ def token_reader(path: Optional[Path]) -> Callable[[], Optional[str]]:
     return read
 
 
-def use_simulated(settings: Settings) -> bool:
-    """Whether the simulated source is to be used: asked for, or `auto` on a machine without the driver."""
+def source_kind(settings: Settings) -> str:
+    """`nvml`, `sim` or `prometheus`: as asked for; `auto` simulates on a machine without the driver."""
     if settings.source != "auto":
-        return settings.source == "sim"
+        return settings.source
     from agent.collect.nvml import driver_present
 
-    return not driver_present()
+    return "nvml" if driver_present() else "sim"
 
 
 def real_collectors(settings: Settings, directory: Path, clock: SystemClock) -> list[Collector]:
@@ -98,12 +97,8 @@ def real_collectors(settings: Settings, directory: Path, clock: SystemClock) -> 
     ]
 
 
-def node_names(settings: Settings, simulated: bool) -> list[str]:
-    """Names of the nodes that this process drives."""
-    if not simulated:
-        if settings.sim_nodes != 1:
-            raise ConfigError("--sim-nodes needs the simulated source (--source sim)")
-        return [settings.node_id]
+def node_names(settings: Settings) -> list[str]:
+    """Names of the simulated nodes that this process drives."""
     if settings.sim_nodes == 1 and "node_id" in settings.given:
         return [settings.node_id]
     prefix = settings.node_id if "node_id" in settings.given else "sim"
@@ -136,43 +131,83 @@ def build(settings: Settings, sending: bool = True) -> tuple[list[Node], Lock]:
     endpoint = parse_endpoint(settings.endpoint)
     token = token_reader(settings.token_file)
     token()  # a wrong key file is told now, not a minute later
-    simulated = use_simulated(settings)
-    if simulated:  # a real node loads nothing of it
-        from agent.collect.sim import SimClock, simulated_collectors
-        from agent.collect.sim_world import SCENARIOS, World
-
-        if settings.scenario not in SCENARIOS:
-            raise ConfigError(f"--scenario must be one of {', '.join(SCENARIOS)}")
-    cluster = settings.cluster or ("demo" if simulated else "local-dev")
-    names = node_names(settings, simulated)
+    kind = source_kind(settings)
+    makers = {"sim": _simulated, "prometheus": _scraped, "nvml": _real}[kind](settings)
     private_dir(settings.state_dir)
     lock = Lock(settings.state_dir)
+    machine = None if kind == "sim" else hardware_id()
+    directories = state_dirs(settings, list(makers))
     nodes = []
-    directories = state_dirs(settings, names)
-    for role, name in enumerate(names):
-        directory = private_dir(directories[role])
+    for number, (name, make) in enumerate(makers.items()):
+        directory = private_dir(directories[number])
         safe_file(directory / "outbox.sqlite")
-        hw_id = None if simulated else hardware_id()
-        store = Store(directory, settings.outbox_mb * 1_000_000, hw_id, partial(renew_secrets, directory))
-        labelled = simulated or settings.allow_inject == "yes"  # test faults are no evidence, so nothing of it is
-        version = __version__ + (wire.SIMULATED_SUFFIX if labelled else "")
-        said = {"cluster_id": cluster, "node_id": name, "hw_id": hw_id, "agent_version": version}
-        if simulated:
-            world = World(settings.seed, name, settings.scenario, role)
-            sim_clock = SimClock(world)
-            sender = make_sender(endpoint, directory, store, sim_clock, token, said) if sending else None
-            nodes.append(
-                Node(cluster, name, sim_clock, simulated_collectors(world), store, sender, True, shutdown="clean")
-            )
-            continue
-        clock = SystemClock()
-        sender = make_sender(endpoint, directory, store, clock, token, said) if sending else None
-        collectors = real_collectors(settings, directory, clock)
-        shutdown, net = last_shutdown(), Net(settings.peers)
-        nodes.append(
-            Node(
-                cluster, name, clock, collectors, store, sender, labelled, hw_id, shutdown, net.facts,
-                newest_journal_instant,
-            )
-        )  # fmt: skip
+        store = Store(directory, settings.outbox_mb * 1_000_000, machine, partial(renew_secrets, directory))
+        node = make(store, directory)
+        if sending:
+            said = {"cluster_id": node.cluster, "node_id": name, "hw_id": node.hw_id, "agent_version": node.version}
+            node.sender = make_sender(endpoint, directory, store, node.clock, token, said)
+        nodes.append(node)
     return nodes, lock
+
+
+Maker = Callable[[Store, Path], Node]
+
+
+def _real(settings: Settings) -> dict[str, Maker]:
+    def make(store: Store, directory: Path) -> Node:
+        clock = SystemClock()
+        return Node(
+            settings.cluster or "local-dev",
+            settings.node_id,
+            clock,
+            real_collectors(settings, directory, clock),
+            store,
+            simulated=settings.allow_inject == "yes",  # test faults are no evidence, so nothing of this agent is
+            hw_id=hardware_id(),
+            shutdown=last_shutdown(),
+            net=Net(settings.peers).facts,
+            journal_instant=newest_journal_instant,
+        )
+
+    if settings.sim_nodes != 1:
+        raise ConfigError("--sim-nodes needs the simulated source (--source sim)")
+    return {settings.node_id: make}
+
+
+def _simulated(settings: Settings) -> dict[str, Maker]:
+    from agent.collect.sim import SimClock, simulated_collectors  # a real node loads nothing of it
+    from agent.collect.sim_world import SCENARIOS, World
+
+    if settings.scenario not in SCENARIOS:
+        raise ConfigError(f"--scenario must be one of {', '.join(SCENARIOS)}")
+
+    def maker(role: int, name: str) -> Maker:
+        def make(store: Store, _directory: Path) -> Node:
+            world = World(settings.seed, name, settings.scenario, role)
+            cluster, collectors = settings.cluster or "demo", simulated_collectors(world)
+            return Node(cluster, name, SimClock(world), collectors, store, simulated=True, shutdown="clean")
+
+        return make
+
+    return {name: maker(role, name) for role, name in enumerate(node_names(settings))}
+
+
+def _scraped(settings: Settings) -> dict[str, Maker]:
+    from agent.collect.prom import LABEL, RemoteClock, Scrape, parse_targets, scraped_collectors
+
+    targets = parse_targets(settings.scrape)
+    scrapes = {name: Scrape(urls) for name, urls in targets.items()}
+    if len(scrapes) == 1 and "node_id" in settings.given:
+        scrapes = {settings.node_id: next(iter(scrapes.values()))}
+
+    def maker(name: str, scrape: Scrape) -> Maker:
+        scrape.siblings = [other for other in scrapes.values() if other is not scrape]
+
+        def make(store: Store, _directory: Path) -> Node:
+            clock = RemoteClock(SystemClock(), scrape)
+            cluster, collectors = settings.cluster or "local-dev", scraped_collectors(scrape)
+            return Node(cluster, name, clock, collectors, store, boot=clock.boot, label=LABEL)
+
+        return make
+
+    return {name: maker(name, scrape) for name, scrape in scrapes.items()}

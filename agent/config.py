@@ -37,7 +37,7 @@ class Option(NamedTuple):
         return "GOODPUT_" + self.name.upper()
 
 
-SOURCES = ("auto", "nvml", "sim")
+SOURCES = ("auto", "nvml", "sim", "prometheus")
 YES_NO = ("no", "yes")
 LEVELS = ("debug", "info", "warning", "error")
 OPTIONS = (
@@ -47,6 +47,7 @@ OPTIONS = (
     Option("node_id", "str", None, "node name (default: the host name)"),
     Option("state_dir", "path", None, "outbox and keys (default: $STATE_DIRECTORY, else a folder of the user)"),
     Option("source", "str", "auto", "where facts come from; auto takes nvml if the driver is here, else sim", SOURCES),
+    Option("scrape", "str", "", "exporters to scrape, URL[,URL…], with --source prometheus; a node per host"),
     Option("scenario", "str", "demo", "what the simulated source plays"),
     Option("seed", "int", 1, "seed of the simulated source"),
     Option("sim_nodes", "int", 1, "simulated nodes driven by this process"),
@@ -70,6 +71,7 @@ class Settings(NamedTuple):
     node_id: str
     state_dir: Path
     source: str
+    scrape: str
     scenario: str
     seed: int
     sim_nodes: int

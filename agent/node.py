@@ -35,15 +35,22 @@ class Node:
         shutdown: str = "unknown",
         net: Callable[[], dict[str, str]] = dict,
         journal_instant: Callable[[], Optional[int]] = lambda: None,
+        boot: Optional[Callable[[Instant], dict[str, Any]]] = None,
+        label: str = "",
     ) -> None:
+        """`boot` marks another machine than this one: what it tells stands for the clocks that nobody can read here.
+
+        `label` is added to the agent's version.
+        """
         self.cluster = cluster
         self.node_id = node_id
         self.clock = clock
         self.collectors = list(collectors)
         self.store = store
         self.sender = sender
-        self.version = __version__ + (wire.SIMULATED_SUFFIX if simulated else "")
-        self._hw_id = hw_id
+        self.version = __version__ + label + (wire.SIMULATED_SUFFIX if simulated else "")
+        self._boot = boot
+        self.hw_id = hw_id
         self._farewell = _notice(store.memory("farewell"))  # the shutdown notice that the boot before this one left
         self._shutdown = shutdown
         self._net = net
@@ -96,21 +103,29 @@ class Node:
             "cluster_id": self.cluster,
             "node_id": self.node_id,
             "agent_version": self.version,
-            "boot_id": at.boot_id,
-            "boot_at": at.boot_at,
-            "last_shutdown": self._shutdown,
         }
-        if self._hw_id:
-            head["hw_id"] = self._hw_id
+        if self._boot is None:
+            head.update(boot_id=at.boot_id, boot_at=at.boot_at, last_shutdown=self._shutdown)
+        else:
+            head.update(self._boot(at))
+        if self.hw_id:
+            head["hw_id"] = self.hw_id
         if self._driver:
             head["driver_version"] = self._driver
         return head
+
+    def interval(self, at: Instant, readings: Sequence[Reading]) -> dict[str, Any]:
+        """The wire's interval of a sample."""
+        interval = build_interval(at, readings)
+        if self._boot is not None:
+            del interval["mono"], interval["boottime"]  # they would be this machine's
+        return interval
 
     def sample(self) -> None:
         """Takes one sample, commits it, and makes batches when the node's minute is full."""
         at = self.clock.now()
         readings = self.read(at)
-        interval = build_interval(at, readings)
+        interval = self.interval(at, readings)
         net = dict(self._net())
         if self.sender is not None:
             net["upload"] = self.sender.result

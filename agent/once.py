@@ -11,7 +11,6 @@ from typing import Any, Sequence
 from agent import wire
 from agent.bounds import bounded
 from agent.build_nodes import build
-from agent.collect.base import build_interval
 from agent.config import Settings
 from agent.node import Node
 
@@ -23,7 +22,7 @@ def one_batch(node: Node) -> dict[str, Any]:
     at = node.clock.now()
     readings = node.read(at)
     batch = bounded(node.head(at, readings), "BATCH")
-    interval = bounded(build_interval(at, readings), "INTERVAL")
+    interval = bounded(node.interval(at, readings), "INTERVAL")
     batch.update({"schema_version": wire.SCHEMA_VERSION, "intervals": [interval]})
     return wire.ordered(batch)
 
