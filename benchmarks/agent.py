@@ -1,8 +1,9 @@
 """The agent with 8 GPUs (a stand-in for the driver's library) and 8 ports: memory, CPU, start, one sample, a day.
 
 Each form of it runs for `rounds` x 15 s: the installed package, the single file and, where PyInstaller is, the
-executable, over http:// and over https:// (the machine's own authorities and one more). Goals: 40 MB resident for parent and child together, 0.3 % of one core, start within 1 s, a sample within
-100 ms. For comparison, as their makers or users report: gpud about 130 MiB, dcgm-exporter 135 to 155 MiB.
+executable, over http:// and over https:// (the machine's own authorities and one more). Goals: 40 MB resident for
+parent and child together, 0.3 % of one core, start within 1 s, a sample within 100 ms. For comparison, as their makers
+or users report: gpud about 130 MiB, dcgm-exporter 135 to 155 MiB.
 """
 
 from __future__ import annotations
