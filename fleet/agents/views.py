@@ -32,9 +32,9 @@ def agents(request: HttpRequest) -> HttpResponse:
         "section": "agents",
         "page": page,
         "search": search,
-        "total": len(everything),
-        "flagged": sum(bool(one.flags) for one in everything),
-        "enrolled": sum(one.key is not None for one in everything),
+        "total": len({one.agent_id for one in everything}),
+        "flagged": len({one.agent_id for one in everything if one.flags}),
+        "enrolled": len({one.agent_id for one in everything if one.key is not None}),
     }
     return render(request, "fleet/agents.html", context)
 
