@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = ("ingest", "fold", "read", "report", "agent", "peers")
-NEEDS_SERVICES = {"ingest", "read", "peers"}
+BENCHMARKS = ("ingest", "fold", "read", "report", "pack", "agent", "peers")
+NEEDS_SERVICES = {"ingest", "read", "pack", "peers"}
 
 
 def main() -> int:

@@ -13,11 +13,12 @@ from benchmarks.common import repeat, show
 from claims.domain.completeness import assess
 from claims.domain.contract import Contract
 from claims.domain.contract_load import contract_from
-from claims.domain.facts import FactRun, translator
+from claims.domain.facts import FactRun
 from claims.domain.month_runs import decode, encode, facts_of_node
 from claims.domain.periods import calendar_month
 from claims.domain.result import Inputs
 from claims.domain.rows import Row
+from claims.domain.rule_spans import always
 from fleet.domain.rules import load_rules
 from fleet.domain.verdicts import HEALTHY, State, Verdict, unknown
 
@@ -59,7 +60,7 @@ def _round(number: int) -> dict[str, float]:
     facts: dict[str, list[FactRun]] = {}
 
     def read() -> None:
-        translate = translator(load_rules().reasons)
+        translate = always(load_rules()).over
         for node, raw in enumerate(stored):
             facts.update(facts_of_node(f"n{node}", decode(raw), translate))
 

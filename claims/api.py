@@ -18,6 +18,7 @@ from claims import selectors
 from claims.errors import ClaimsError
 from claims.models import Claim, Contract, Report
 from claims.pack import make_pack
+from claims.scope import may_see
 from claims.services import Actor, add_contract, add_overlay, get_contract, read_terms
 from claims.services_claims import (
     acknowledge_claim,
@@ -50,15 +51,23 @@ class _Problem(exceptions.APIException):
 
 
 class ClaimsView(OrgView):
-    """A view of the whole org: a key or person of some clusters only is refused, as these pages show all."""
+    """A key or person of one cluster sees the contracts that lie wholly within it, and is refused others."""
 
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Enter the org. Raises Refused → 403 for a key of one cluster."""
-        super().initial(request, *args, **kwargs)
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """The cluster that the caller is restricted to; empty: all."""
+        return (self.cluster,) if self.cluster else ()
+
+    def seen(self, contract: Contract) -> Contract:
+        """The contract, for whoever may see it. Raises Refused → 403."""
+        if not may_see(contract, self.clusters):
+            raise Refused(KeyRefused("This contract has nodes outside of the key's cluster.", "restricted", 403))
+        return contract
+
+    def unrestricted(self) -> None:
+        """Raises Refused → 403 for a caller of one cluster."""
         if self.cluster:
-            raise Refused(
-                KeyRefused("Contracts and claims are the whole org's: this key sees one cluster.", "restricted", 403)
-            )
+            raise Refused(KeyRefused("This is the whole org's: this key sees one cluster.", "restricted", 403))
 
     def handle_exception(self, exc: Exception) -> Response:
         """A refusal of claims becomes a problem document."""
@@ -156,6 +165,7 @@ def plain_claim(one: Claim, in_full: bool = False) -> dict[str, Any]:
         "filed_where": one.filed_where,
         "filed_reference": one.filed_reference,
         "refusal": one.refusal,
+        "disputed_at": one.disputed_at and one.disputed_at.isoformat(),
     }
     if in_full:
         out["events"] = [
@@ -166,6 +176,7 @@ def plain_claim(one: Claim, in_full: bool = False) -> dict[str, Any]:
                 "after": event.after,
                 "amount": None if event.amount is None else f"{event.amount:.2f}",
                 "note": event.note,
+                "side": event.side,
             }
             for event in one.events.all()
         ]
@@ -178,11 +189,12 @@ class Contracts(ClaimsView):
     @extend_schema(operation_id="list_contracts", responses=OBJECT)
     def get(self, request: Request) -> Response:
         """Contracts with their versions."""
-        return Response({"results": [plain_contract(one) for one in selectors.list_contracts()]})
+        return Response({"results": [plain_contract(one) for one in selectors.list_contracts(self.clusters)]})
 
     @extend_schema(operation_id="add_contract", request=OpenApiTypes.OBJECT, responses={201: OpenApiTypes.OBJECT})
     def post(self, request: Request) -> Response:
         """Add a contract or its next version: `terms` (fields as in a contract file), `cluster`, `entitled_from`."""
+        self.unrestricted()
         actor = self.actor(request, "may_write")
         body = self.body(request, "terms", "cluster", "entitled_from")
         terms = body.get("terms")
@@ -204,7 +216,8 @@ class OneContract(ClaimsView):
     @extend_schema(operation_id="get_contract_month", parameters=[MONTH_PARAM], responses=OBJECT)
     def get(self, request: Request, contract_id: int) -> Response:
         """A contract's month: the issued report, else the numbers of this moment, else the `problem`."""
-        found = selectors.get_month(get_contract(contract_id), month_in(request.query_params), timezone.now())
+        contract = self.seen(get_contract(contract_id))
+        found = selectors.get_month(contract, month_in(request.query_params), timezone.now())
         report = None if found.report is None else plain_report(found.report)
         document = {"month": found.month, "problem": found.problem, "report": report, "result": found.document}
         return Response({"contract": plain_contract(found.contract), **document})
@@ -216,7 +229,7 @@ class Rows(ClaimsView):
     @extend_schema(operation_id="add_contract_row", request=OpenApiTypes.OBJECT, responses={201: OpenApiTypes.OBJECT})
     def post(self, request: Request, contract_id: int) -> Response:
         """Add a row: kind, resource, starts_at, ends_at, acknowledged_at, notice_s, reference, provider_word."""
-        actor, one = self.actor(request, "may_write"), get_contract(contract_id)
+        actor, one = self.actor(request, "may_write"), self.seen(get_contract(contract_id))
         keys = ("kind", "resource", "starts_at", "ends_at", "acknowledged_at", "reference")
         body = self.body(request, *keys, "notice_s", "provider_word")
         more: dict[str, Any] = {key: text_of(body, key) for key in keys}
@@ -235,7 +248,7 @@ class ContractReports(ClaimsView):
     @extend_schema(operation_id="issue_report", request=OpenApiTypes.OBJECT, responses={201: OpenApiTypes.OBJECT})
     def post(self, request: Request, contract_id: int) -> Response:
         """Issue a `month` (`draft`: true only drafts it; `reason` restates an issued one)."""
-        actor, one = self.actor(request, "may_write"), get_contract(contract_id)
+        actor, one = self.actor(request, "may_write"), self.seen(get_contract(contract_id))
         body = self.body(request, "month", "draft", "reason")
         if body.get("draft") is True:
             return Response(plain_report(draft_report(one, month_in(body)), True), status=201)
@@ -249,7 +262,7 @@ class Reports(ClaimsView):
     @extend_schema(operation_id="list_reports", responses=OBJECT)
     def get(self, request: Request) -> Response:
         """Reports, the newest month first."""
-        return Response({"results": [plain_report(one) for one in selectors.list_reports()]})
+        return Response({"results": [plain_report(one) for one in selectors.list_reports(self.clusters)]})
 
 
 class OneReport(ClaimsView):
@@ -258,7 +271,9 @@ class OneReport(ClaimsView):
     @extend_schema(operation_id="get_report", responses=OBJECT)
     def get(self, request: Request, report_id: int) -> Response:
         """A report with what it rests on and every number of it."""
-        return Response(plain_report(selectors.get_report(report_id), True))
+        report = selectors.get_report(report_id)
+        self.seen(report.contract)
+        return Response(plain_report(report, True))
 
 
 class Claims(ClaimsView):
@@ -267,7 +282,7 @@ class Claims(ClaimsView):
     @extend_schema(operation_id="list_claims", responses=OBJECT)
     def get(self, request: Request) -> Response:
         """Claims, what closes first."""
-        return Response({"results": [plain_claim(one) for one in selectors.list_claims()]})
+        return Response({"results": [plain_claim(one) for one in selectors.list_claims(self.clusters)]})
 
 
 class OneClaim(ClaimsView):
@@ -276,7 +291,9 @@ class OneClaim(ClaimsView):
     @extend_schema(operation_id="get_claim", responses=OBJECT)
     def get(self, request: Request, claim_id: int) -> Response:
         """A claim with its history."""
-        return Response(plain_claim(get_claim(claim_id), True))
+        claim = get_claim(claim_id)
+        self.seen(claim.report.contract)
+        return Response(plain_claim(claim, True))
 
 
 Step = Callable[[Claim, Actor, dict[str, Any]], Claim]
@@ -298,6 +315,7 @@ class ClaimSteps(ClaimsView):
     def post(self, request: Request, claim_id: int) -> Response:
         """Take a step: `to` filed (where, reference), acknowledged, paid (amount), refused or written_off (note)."""
         actor, one = self.actor(request, "may_claim"), get_claim(claim_id)
+        self.seen(one.report.contract)
         body = self.body(request, "to", "where", "reference", "amount", "note")
         step = STEPS.get(text_of(body, "to"))
         if step is None:
@@ -312,7 +330,8 @@ class Pack(ClaimsView):
     def get(self, request: Request, claim_id: int) -> HttpResponse:
         """The pack: the computation, the exact batches, and how to check both offline."""
         one = get_claim(claim_id)
+        self.seen(one.report.contract)
         org = Org.objects.get(pk=self.key.org_id)
-        response = HttpResponse(make_pack(one, org), content_type="application/zip")
+        response = HttpResponse(make_pack(one, org, with_pdf=True), content_type="application/zip")
         response["Content-Disposition"] = f'attachment; filename="{one.label}.zip"'
         return response

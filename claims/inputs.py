@@ -23,7 +23,7 @@ from claims.domain.spans import Spans
 from claims.errors import ContractError, InputsError
 from claims.models import Contract, ContractVersion, Invoice, Overlay, ms_at
 from claims.node_months import load_month, months_between, runs_of_months
-from claims.windows import window_rows
+from claims.windows import ticket_rows, window_rows
 from claims.witnesses import witnessed_spans
 from fleet.dated import get_org_dated
 from fleet.domain.slots import HOUR_MS, SLOT_MS, SLOTS_PER_HOUR
@@ -107,7 +107,7 @@ def gather(contract: Contract, month: str, now: datetime) -> Gathered:
     facts, digests = _facts(nodes, first_ms, end_ms, spans)
     witnessed, witnesses = _witnesses(terms, nodes, first_ms, end_ms)
     overlays = list(Overlay.objects.filter(Q(contract=contract) | Q(contract=None), withdrawn_at=None))
-    planned = window_rows(nodes, first_ms, period.end_ms)
+    planned = [*window_rows(nodes, first_ms, period.end_ms), *ticket_rows(nodes, first_ms, period.end_ms)]
     invoice = Invoice.objects.filter(contract=contract, month=month).first()
     inputs = Inputs(
         period,

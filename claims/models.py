@@ -203,6 +203,7 @@ class Claim(models.Model):
     filed_reference = models.CharField(max_length=200, blank=True)
     closed_at = models.DateTimeField(null=True)
     refusal = models.CharField(max_length=1000, blank=True)
+    disputed_at = models.DateTimeField(null=True, help_text="The provider disputes it; its words are in the history.")
     received = models.DecimalField(max_digits=18, decimal_places=4, default=0)
     last_received_on = models.DateField(null=True)
 
@@ -225,7 +226,11 @@ class Claim(models.Model):
 
 
 class ClaimEvent(models.Model):
-    """What became of a claim, step by step; append-only."""
+    """What became of a claim, step by step; append-only. Both sides write into it: `side` says which."""
+
+    class Side(models.TextChoices):
+        CUSTOMER = "customer"
+        PROVIDER = "provider"
 
     claim = models.ForeignKey(Claim, on_delete=models.PROTECT, related_name="events")
     at = models.DateTimeField(default=timezone.now)
@@ -234,6 +239,7 @@ class ClaimEvent(models.Model):
     after = models.CharField(max_length=12)
     amount = models.DecimalField(max_digits=18, decimal_places=4, null=True)
     note = models.CharField(max_length=1000, blank=True)
+    side = models.CharField(max_length=8, choices=Side, default=Side.CUSTOMER)
 
     class Meta:
         ordering = ["at", "id"]

@@ -25,6 +25,7 @@ from claims.ledger import Proofs, all_hashes, leaves_of, load_key, make_checkpoi
 from claims.models import Anchor, Claim, Leaf, NodeMonth, Report, SignedCheckpoint
 from claims.node_months import months_between
 from claims.verify.anchors import shares
+from claims.verify.clocks import HEAD, clock_lines
 from claims.verify.pack_file import ANCHORED, MANIFEST_TAG, UNANCHORED, ZIP_DATE
 from claims.verify.recompute import fold_window
 from claims.verify.setting import Recording
@@ -225,6 +226,7 @@ def _evidence(report: Report, checkpoint: SignedCheckpoint | None) -> dict[str, 
     files["adoptions.json"] = canonical_json(_adoptions(report, size, tree))
     files["windows.json"] = canonical_json(windows)
     files["skeleton.json"] = canonical_json(skeleton)
+    files["clock.csv"] = _csv(HEAD, clock_lines(files))
     files["proofs.json"] = canonical_json({"size": str(size), "inclusion": proofs})
     for signed in SignedCheckpoint.objects.filter(size__lte=size).order_by("size"):
         files[f"checkpoints/{signed.size:012d}.note"] = signed.note.encode()

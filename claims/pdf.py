@@ -22,7 +22,7 @@ from claims.errors import PdfUnavailable
 from claims.inputs import canonical_json
 from claims.models import Claim, Report
 from claims.pack import incidents_csv
-from claims.selectors import Month
+from claims.selectors import Month, anchors_of_month
 from orgs.models import Org
 
 SECONDS = 60
@@ -49,6 +49,7 @@ def _pdf(report: Report, claim: Claim | None, org: Org) -> bytes:
             "claim": claim,
             "org": org,
             "strip": month_strip(report.result),
+            "anchors": anchors_of_month(report),
             "made": report.issued_at or report.computed_at,
         },
     )

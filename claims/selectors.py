@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from calendar import monthrange
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Count, Q
 
 from claims.domain.facts import ancestors
 from claims.domain.periods import ms_of
 from claims.drawing import day_bars, tier_bar
 from claims.errors import ClaimsError, NotThere
 from claims.inputs import gather
-from claims.models import Claim, Contract, ContractVersion, Overlay, Report
-from claims.words import best_unit
+from claims.models import Anchor, Claim, Contract, ContractVersion, Overlay, Report
+from claims.scope import within
+from claims.words import best_unit, method
 from fleet.domain.slots import SLOT_MS
 
 MONTHS_SHOWN = 4
@@ -69,6 +71,11 @@ class Month:
     def result(self) -> dict[str, Any] | None:
         """The contract's result; None where it is incomplete."""
         return self.assessment.get("result")
+
+    @property
+    def method(self) -> list[str]:
+        """How the numbers were made."""
+        return method(self.document, self.report.inputs if self.report else None) if self.document else []
 
     @property
     def head(self) -> Any:
@@ -145,6 +152,16 @@ def _is_about(row: dict[str, Any], incident: dict[str, Any], unit: str) -> bool:
     return row["resource"] in names and is_in_time
 
 
+def anchors_of_month(report: Report) -> list[dict[str, Any]]:
+    """Who else saw the log around the report's period: kind, whose, how often; from a day before it to its issue."""
+    period = report.result["whole_period"]
+    first = datetime.fromisoformat(period["start_utc"]) - timedelta(days=1)
+    last = report.issued_at or report.computed_at
+    made = Anchor.objects.filter(state=Anchor.State.MADE, at__gte=first, at__lte=last)
+    lines = made.order_by("kind", "who").values("kind", "who").annotate(count=Count("id"))
+    return [{**line, "label": Anchor.Kind(line["kind"]).label} for line in lines]
+
+
 def get_month(contract: Contract, month: str, now: datetime) -> Month:
     """The issued report where there is one, else the computation of this moment."""
     report = contract.reports.filter(month=month).exclude(status="draft").order_by("-number").first()
@@ -157,9 +174,13 @@ def get_month(contract: Contract, month: str, now: datetime) -> Month:
         return Month(contract, contract.versions.order_by("-number").first(), month, None, None, str(error))
 
 
-def list_contracts() -> list[Contract]:
-    """Those that have not ended."""
-    return list(Contract.objects.filter(ended_at=None).prefetch_related("versions"))
+def list_contracts(clusters: Sequence[str] = ()) -> list[Contract]:
+    """Those that have not ended and lie within the clusters (empty: all)."""
+    return within(Contract.objects.filter(ended_at=None).prefetch_related("versions"), clusters)
+
+
+def _seen(clusters: Sequence[str]) -> list[int]:
+    return [one.pk for one in within(Contract.objects.prefetch_related("versions"), clusters)]
 
 
 def list_overlays(contract: Contract) -> list[Overlay]:
@@ -175,14 +196,16 @@ def get_report(report_id: int) -> Report:
     return found
 
 
-def list_reports() -> list[Report]:
-    """All, the newest month first."""
-    return list(Report.objects.select_related("contract", "version").prefetch_related("claims"))
+def list_reports(clusters: Sequence[str] = ()) -> list[Report]:
+    """Those of the contracts within the clusters (empty: all), the newest month first."""
+    found = Report.objects.select_related("contract", "version").prefetch_related("claims")
+    return list(found.filter(contract__in=_seen(clusters)) if clusters else found)
 
 
-def list_claims() -> list[Claim]:
-    """All, what can still be filed first, by when it closes."""
-    claims = list(Claim.objects.select_related("report__contract", "report__version"))
+def list_claims(clusters: Sequence[str] = ()) -> list[Claim]:
+    """Those of the contracts within the clusters (empty: all): what can still be filed first, by when it closes."""
+    found = Claim.objects.select_related("report__contract", "report__version")
+    claims = list(found.filter(report__contract__in=_seen(clusters)) if clusters else found)
     late = datetime(9999, 1, 1, tzinfo=UTC)
     return sorted(claims, key=lambda one: (one.status != "draft", one.closes_at or late, -one.pk))
 
@@ -209,10 +232,12 @@ class Deadline:
         return self.days_left is not None and self.days_left < 0
 
 
-def deadline_board(now: datetime, contract: Contract | None = None) -> list[Deadline]:
-    """Claims, and months that are over but not issued: what closes first comes first."""
+def deadline_board(now: datetime, contract: Contract | None = None, clusters: Sequence[str] = ()) -> list[Deadline]:
+    """Claims, months that are over but not issued, and outages of a running month whose own windows close: what closes
+    first comes first.
+    """
     out = []
-    claims = [one for one in list_claims() if contract is None or one.report.contract_id == contract.pk]
+    claims = [one for one in list_claims(clusters) if contract is None or one.report.contract_id == contract.pk]
     for claim in claims:
         missing = claim.report.result.get("ticket", {}).get("missing", ())
         is_open = claim.status == "draft"
@@ -233,8 +258,13 @@ def deadline_board(now: datetime, contract: Contract | None = None) -> list[Dead
         )
     issued = {(one.report.contract_id, one.report.month) for one in claims}
     drafts = Report.objects.select_related("contract").filter(status="draft", number=1)
+    if clusters:
+        drafts = drafts.filter(contract__in=_seen(clusters))
     for report in drafts if contract is None else drafts.filter(contract=contract):
-        if (report.contract_id, report.month) in issued or not report.result["is_over"]:
+        if (report.contract_id, report.month) in issued:
+            continue
+        if not report.result["is_over"]:
+            out += _running(report, now)
             continue
         closes = min((one["closes_utc"] for one in report.result["deadlines"] if one["closes_utc"]), default=None)
         at = None if closes is None else datetime.fromisoformat(closes)
@@ -256,6 +286,65 @@ def deadline_board(now: datetime, contract: Contract | None = None) -> list[Dead
         )
     late = datetime(9999, 1, 1, tzinfo=UTC)
     return sorted(out, key=lambda one: (one.days_left is None, one.closes_at or late, one.month))
+
+
+def _running(report: Report, now: datetime) -> list[Deadline]:
+    """The outages of a month that still runs, where each has a window of its own."""
+    out = []
+    for one in report.result["deadlines"]:
+        if one["closes_utc"] is None or " " not in one["about"]:
+            continue
+        at = datetime.fromisoformat(one["closes_utc"])
+        out.append(
+            Deadline(
+                report.contract.name,
+                report.month,
+                f"outage of {one['about']}",
+                "unknown",
+                None,
+                "",
+                at,
+                _days(at, now),
+                ("the month still runs: file by the outage",),
+                None,
+                report,
+            )
+        )
+    return out
+
+
+@dataclass(frozen=True)
+class Next:
+    """What can be filed next: by when, and how much where that is known."""
+
+    month: str
+    amount: str | None
+    currency: str
+    closes_at: datetime
+    days_left: int
+    claim_id: int | None
+
+
+def next_deadline(now: datetime, clusters: Sequence[str] = ()) -> Next | None:
+    """What closes next and is still open. Every Fleet page asks, so no whole result is read."""
+    found: list[Next] = []
+    claims = Claim.objects.filter(status=Claim.Status.DRAFT, closes_at__gt=now)
+    drafts = Report.objects.filter(status=Report.Status.DRAFT, number=1)
+    if clusters:
+        seen = _seen(clusters)
+        claims, drafts = claims.filter(report__contract__in=seen), drafts.filter(contract__in=seen)
+    claim = claims.order_by("closes_at").values_list("pk", "report__month", "amount", "currency", "closes_at").first()
+    if claim is not None:
+        pk, month, amount, currency, closes_at = claim
+        found.append(Next(month, f"{amount:.2f}", currency, closes_at, _days(closes_at, now) or 0, pk))
+    for month, is_over, deadlines in drafts.values_list("month", "result__is_over", "result__deadlines"):
+        for one in deadlines or ():
+            if one["closes_utc"] is None or not (is_over or " " in one["about"]):
+                continue
+            closes_at = datetime.fromisoformat(one["closes_utc"])
+            if closes_at > now:
+                found.append(Next(month, None, "", closes_at, _days(closes_at, now) or 0, None))
+    return min(found, key=lambda one: one.closes_at, default=None)
 
 
 def _days(at: datetime | None, now: datetime) -> int | None:

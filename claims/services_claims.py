@@ -80,8 +80,43 @@ def write_off_claim(claim: Claim, actor: Actor, *, reason: str) -> Claim:
     return _step(claim, Status.WRITTEN_OFF, actor, reason, {"closed_at": timezone.now()})
 
 
+#: What the provider sees of its customers' claims: those that were filed with it.
+WITH_PROVIDER = (Status.FILED, Status.ACKNOWLEDGED, Status.PAID, Status.REFUSED)
+
+
+def provider_answers(claim: Claim, actor: Actor, *, note: str, kind: str) -> Claim:
+    """The provider writes into the customer's record: `answer`, `dispute`, or `acknowledge` a filed claim.
+
+    A dispute says why and stays marked until the customer takes the next step. Raises ClaimStateError.
+    """
+    if claim.status not in WITH_PROVIDER:
+        raise ClaimStateError(f"{claim.label} was not filed with the provider.")
+    if kind == "acknowledge":
+        return _step(claim, Status.ACKNOWLEDGED, actor, note, {}, side=ClaimEvent.Side.PROVIDER)
+    if kind not in ("answer", "dispute"):
+        raise ClaimStateError("Answer, dispute or acknowledge.", "kind")
+    if not note.strip():
+        raise ClaimStateError("Write what the customer should read.", "note")
+    with transaction.atomic():
+        if kind == "dispute":
+            Claim.objects.filter(pk=claim.pk).update(disputed_at=timezone.now())
+        ClaimEvent.objects.create(
+            claim=claim, actor=actor.name, before=claim.status, after=claim.status, note=note.strip()[:MAX_NOTE],
+            side=ClaimEvent.Side.PROVIDER,
+        )  # fmt: skip
+        actor.record(f"claim.{kind}", claim.label, after={"note": note[:200]})
+    claim.refresh_from_db()
+    return claim
+
+
 def _step(
-    claim: Claim, to: str, actor: Actor, note: str, changes: dict[str, Any], money: Decimal | None = None
+    claim: Claim,
+    to: str,
+    actor: Actor,
+    note: str,
+    changes: dict[str, Any],
+    money: Decimal | None = None,
+    side: str = ClaimEvent.Side.CUSTOMER,
 ) -> Claim:
     before = claim.status
     if before not in BEGINS[Status(to)]:
@@ -89,10 +124,18 @@ def _step(
             f"{claim.label} is {claim.get_status_display().lower()}: it can't become {Status(to).label.lower()}."
         )
     with transaction.atomic():
+        if side == ClaimEvent.Side.CUSTOMER:
+            changes = {**changes, "disputed_at": None}
         if not Claim.objects.filter(pk=claim.pk, status=before).update(status=to, **changes):
             raise ClaimStateError(f"{claim.label} was changed by somebody else just now. Look again.")
         ClaimEvent.objects.create(
-            claim=claim, actor=actor.name, before=before, after=to, amount=money, note=note.strip()[:MAX_NOTE]
+            claim=claim,
+            actor=actor.name,
+            before=before,
+            after=to,
+            amount=money,
+            note=note.strip()[:MAX_NOTE],
+            side=side,
         )
         after = {"status": to, "note": note[:200], "amount": None if money is None else str(money)}
         actor.record(f"claim.{to}", claim.label, before=before, after=after)

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from claims.domain.periods import ms_of
 from claims.domain.result import INCOMPLETE, INSUFFICIENT_DATA, NOT_MEASURABLE, OK
+from claims.domain.stacking import better_of_documents
 from claims.errors import ReportError
 from claims.inputs import canonical_json, gather, period_for, version_for, waiting
 from claims.models import Claim, ClaimEvent, Contract, Report, ms_at
@@ -114,7 +115,7 @@ def _open_claim(report: Report, actor: Actor) -> None:
     """A draft claim for what the report owes. An earlier draft claim of the month is written off in its favour; one
     that is filed already stays, and the new one asks for what is missing to it.
     """
-    amount = Decimal(report.result["assessment"]["result"]["claim"])
+    amount, note = _with_group(report)
     for earlier in Claim.objects.filter(report__contract=report.contract, report__month=report.month):
         if earlier.status == Claim.Status.DRAFT:
             Claim.objects.filter(pk=earlier.pk, status=earlier.status).update(
@@ -135,8 +136,30 @@ def _open_claim(report: Report, actor: Actor) -> None:
         currency=report.result["assessment"]["result"]["currency"][:8],
         closes_at=datetime.fromisoformat(min(closes)) if closes and ms_of(min(closes)) else None,
     )
-    ClaimEvent.objects.create(claim=claim, actor=actor.name, after=claim.status, amount=amount)
+    ClaimEvent.objects.create(claim=claim, actor=actor.name, after=claim.status, amount=amount, note=note)
     actor.record("claim.drafted", claim.label, after={"amount": str(amount)})
+
+
+def _with_group(report: Report) -> tuple[Decimal, str]:
+    """(what may be claimed for this report beside the claims of its group, why in words).
+
+    Credits of one stacking group do not add: per unit and month the better one counts (contract.md 16).
+    """
+    own = report.result["assessment"]["result"]
+    group = report.version.load().stacking_group
+    if not group:
+        return Decimal(own["claim"]), ""
+    others: dict[int, Report] = {}
+    issued = Report.objects.select_related("version").exclude(status=Report.Status.DRAFT)
+    for one in issued.filter(month=report.month).exclude(contract=report.contract).order_by("number"):
+        if one.version.load().stacking_group == group:
+            others[one.contract_id] = one
+    together = better_of_documents([own, *(one.result["assessment"]["result"] for one in others.values())])
+    live = Claim.objects.filter(report__contract__in=list(others), report__month=report.month)
+    asked = sum((one.amount for one in live.exclude(status=Claim.Status.WRITTEN_OFF)), Decimal(0))
+    amount = min(Decimal(own["claim"]), together - asked)
+    note = "" if not asked else f"{asked} is asked for under another contract of the group {group}: the better counts."
+    return amount, note
 
 
 def digest_of(inputs: dict[str, Any], result: dict[str, Any]) -> str:

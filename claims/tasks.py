@@ -9,11 +9,13 @@ from celery import shared_task
 from django.utils import timezone
 from django_tenants.utils import schema_context
 
+from claims import tending
 from claims.anchors import making as anchoring
 from claims.errors import ClaimsError
 from claims.ledger import make_checkpoint
 from claims.selectors import list_contracts, month_of, months_before
 from claims.services_reports import draft_report
+from claims.tickets import tell_of_tickets
 from orgs.models import Org
 from orgs.tasks import MOST_SPREAD_SECONDS, fan_out, org_task
 
@@ -41,14 +43,30 @@ def checkpoint_all() -> int:
 
 @org_task(name="claims.tasks.anchor_org")
 def anchor_org(org: Org) -> int:
-    """Ask the planned outside parties for today's anchors, and try what waits; how many were made."""
-    return anchoring.anchor_org(org, timezone.now())
+    """Ask the planned outside parties for today's anchors, try what waits, and tell of tickets to open now; how many
+    anchors were made.
+    """
+    now = timezone.now()
+    tell_of_tickets(now)
+    return anchoring.anchor_org(org, now)
 
 
 @shared_task(name="claims.tasks.anchor_all")  # type: ignore[untyped-decorator]
 def anchor_all() -> int:
     """One task an org."""
     return fan_out(anchor_org, _active(), over=MOST_SPREAD_SECONDS, expires=3600)
+
+
+@org_task(name="claims.tasks.tend_org")
+def tend_org(org: Org) -> dict[str, str]:
+    """Draft the running month, remind of deadlines; what is at stake by currency."""
+    return tending.tend_org(org, timezone.now())
+
+
+@shared_task(name="claims.tasks.tend_all")  # type: ignore[untyped-decorator]
+def tend_all() -> int:
+    """One task an org."""
+    return fan_out(tend_org, _active(), over=MOST_SPREAD_SECONDS, expires=3600)
 
 
 @org_task(name="claims.tasks.draft_org")

@@ -16,16 +16,20 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from claims import selectors
+from claims.anchors.making import newest_note, note_ticket
 from claims.catalog import load_catalog
-from claims.domain.rows import EXCLUSIONS, KINDS
+from claims.domain.rows import EXCLUSIONS, KINDS, TICKET
 from claims.errors import ClaimsError, NotThere
 from claims.forms import contract_from_form, form_of
-from claims.models import Contract, Overlay
+from claims.models import Contract, Overlay, SignedCheckpoint
+from claims.scope import may_see
 from claims.selectors import Month, get_month, month_of, months_before
 from claims.services import Actor, add_contract, add_overlay, enter_invoice, get_contract, withdraw_overlay
 from claims.services_reports import draft_report, issue_report
+from claims.tickets import tickets_due
 from orgs.access import Access
 from orgs.addresses import client_address
+from orgs.middleware import honours_clusters
 from orgs.sheets import csv_response
 
 MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
@@ -70,29 +74,38 @@ def not_there_is_404(view: Callable[..., HttpResponseBase]) -> Callable[..., Htt
     return run
 
 
+def seen(request: HttpRequest, contract: Contract) -> Contract:
+    """The contract, for whoever may see it. Raises PermissionDenied → 403 for people of other clusters."""
+    if not may_see(contract, access_of(request).clusters):
+        raise PermissionDenied("You may see some clusters of this org only, and this contract has nodes outside them.")
+    return contract
+
+
 def chosen_month(request: HttpRequest) -> str:
     """The month of the URL; this one where it names none."""
     asked = request.GET.get("month", "") or request.POST.get("month", "")
     return asked if MONTH.fullmatch(asked) else month_of(timezone.now())
 
 
+@honours_clusters
 @require_safe
 def contracts(request: HttpRequest) -> HttpResponse:
     """`sla/`: every contract with its two numbers."""
     now, month = timezone.now(), chosen_month(request)
-    found = [get_month(one, month, now) for one in selectors.list_contracts()]
+    found = [get_month(one, month, now) for one in selectors.list_contracts(access_of(request).clusters)]
     if len(found) == 1 and "all" not in request.GET:
         return redirect("sla_contract", org_slug=access_of(request).org.slug, contract_id=found[0].contract.pk)
     context = {"months": found, "month": month, "choices": months_before(month_of(now), selectors.MONTHS_SHOWN)}
     return render(request, "claims/contracts.html", {**context, "may_write": access_of(request).may_write})
 
 
+@honours_clusters
 @require_safe
 @not_there_is_404
 def contract(request: HttpRequest, contract_id: int) -> HttpResponse:
     """`sla/<id>/`: one contract's month."""
     now = timezone.now()
-    one = get_contract(contract_id)
+    one = seen(request, get_contract(contract_id))
     month = get_month(one, chosen_month(request), now)
     context = {
         "m": month,
@@ -100,6 +113,8 @@ def contract(request: HttpRequest, contract_id: int) -> HttpResponse:
         "overlays": selectors.list_overlays(one),
         "versions": list(one.versions.order_by("-number")),
         "deadlines": selectors.deadline_board(now, one),
+        "tickets": tickets_due(one, now),
+        "checkpoint": newest_note(),
         "kinds": KINDS,
         "exclusions": EXCLUSIONS,
         "may_write": access_of(request).may_write,
@@ -111,12 +126,13 @@ def contract(request: HttpRequest, contract_id: int) -> HttpResponse:
 
 def month_from(request: HttpRequest, contract_id: int) -> Month:
     """The month that a download asks for. Raises Http404 where there is none."""
-    found = get_month(get_contract(contract_id), chosen_month(request), timezone.now())
+    found = get_month(seen(request, get_contract(contract_id)), chosen_month(request), timezone.now())
     if found.document is None:
         raise Http404(found.problem)
     return found
 
 
+@honours_clusters
 @require_safe
 @not_there_is_404
 def contract_json(request: HttpRequest, contract_id: int) -> HttpResponse:
@@ -125,6 +141,7 @@ def contract_json(request: HttpRequest, contract_id: int) -> HttpResponse:
     return json_response(found.document, f"goodput-{found.month}-result.json")
 
 
+@honours_clusters
 @require_safe
 @not_there_is_404
 def contract_csv(request: HttpRequest, contract_id: int) -> HttpResponse:
@@ -156,6 +173,7 @@ def counted_csv(found: Month) -> HttpResponse:
     return csv_response(f"goodput-{found.month}-counted.csv", COUNTED_HEAD, rows)
 
 
+@honours_clusters
 @require_safe
 def catalog(request: HttpRequest) -> HttpResponse:
     """`sla/catalog/`: providers' published terms, as read."""
@@ -190,11 +208,12 @@ def back(request: HttpRequest, one: Contract) -> HttpResponse:
     return response
 
 
+@honours_clusters
 @require_POST
 @not_there_is_404
 def add_row(request: HttpRequest, contract_id: int) -> HttpResponse:
     """A dated row, with its author. Times without an offset are UTC."""
-    actor, one, data = writer(request), get_contract(contract_id), request.POST
+    actor, one, data = writer(request), seen(request, get_contract(contract_id)), request.POST
     try:
         notice = data.get("notice_h", "").strip()
         add_overlay(
@@ -213,7 +232,20 @@ def add_row(request: HttpRequest, contract_id: int) -> HttpResponse:
         messages.error(request, str(error))
     else:
         messages.success(request, "The row is kept, with your name.")
+        if data.get("kind") == TICKET:
+            note_carried(request, one.name)
     return back(request, one)
+
+
+def note_carried(request: HttpRequest, provider: str) -> None:
+    """A ticket whose text carried the log's checkpoint is an outside anchor from now on."""
+    size, reference = request.POST.get("checkpoint", ""), request.POST.get("reference", "")
+    if not (size.isascii() and size.isdigit() and len(size) < 16):
+        return
+    note = SignedCheckpoint.objects.filter(size=int(size)).first()
+    if note is not None:
+        text = f"Ticket {reference} with {provider}\n\n{note.note}"
+        note_ticket(note.size, at=timezone.now(), provider=provider, reference=reference, text=text)
 
 
 def _utc(text: str) -> str:
@@ -221,11 +253,12 @@ def _utc(text: str) -> str:
     return f"{text}Z" if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?", text) else text
 
 
+@honours_clusters
 @require_POST
 @not_there_is_404
 def withdraw_row(request: HttpRequest, contract_id: int, overlay_id: int) -> HttpResponse:
     """Take a row back; it stays listed."""
-    actor, one = writer(request), get_contract(contract_id)
+    actor, one = writer(request), seen(request, get_contract(contract_id))
     row = Overlay.objects.filter(pk=overlay_id, contract=one).first()
     if row is None:
         raise NotThere("There is no such row.")
@@ -233,11 +266,12 @@ def withdraw_row(request: HttpRequest, contract_id: int, overlay_id: int) -> Htt
     return back(request, one)
 
 
+@honours_clusters
 @require_POST
 @not_there_is_404
 def set_invoice(request: HttpRequest, contract_id: int) -> HttpResponse:
     """The month's fee per unit: lines `unit = amount`."""
-    actor, one = claimant(request), get_contract(contract_id)
+    actor, one = claimant(request), seen(request, get_contract(contract_id))
     fees = {}
     for line in request.POST.get("fees", "").splitlines():
         unit, found, amount = line.rpartition("=")
@@ -250,11 +284,13 @@ def set_invoice(request: HttpRequest, contract_id: int) -> HttpResponse:
     return back(request, one)
 
 
+@honours_clusters
 @require_POST
 @not_there_is_404
 def issue(request: HttpRequest, contract_id: int) -> HttpResponse:
     """Freeze a month, or draft it where that is asked."""
-    actor, one, month = writer(request), get_contract(contract_id), chosen_month(request)
+    actor, month = writer(request), chosen_month(request)
+    one = seen(request, get_contract(contract_id))
     try:
         if "draft" in request.POST:
             report = draft_report(one, month)
@@ -267,37 +303,43 @@ def issue(request: HttpRequest, contract_id: int) -> HttpResponse:
     return redirect("report", org_slug=actor.org.slug, report_id=report.pk)
 
 
+@honours_clusters
 @require_safe
 def reports(request: HttpRequest) -> HttpResponse:
     """`reports/`: months, drafts, issued ones and restatements."""
-    return render(request, "claims/reports.html", {"reports": selectors.list_reports()})
+    return render(request, "claims/reports.html", {"reports": selectors.list_reports(access_of(request).clusters)})
 
 
-def month_of_report(report_id: int) -> Month:
+def month_of_report(request: HttpRequest, report_id: int) -> Month:
     """A report as a page shows it."""
     one = selectors.get_report(report_id)
+    seen(request, one.contract)
     return Month(one.contract, one.version, one.month, one.result, one)
 
 
+@honours_clusters
 @require_safe
 @not_there_is_404
 def report(request: HttpRequest, report_id: int) -> HttpResponse:
     """`reports/<id>/`: the report, the same as its PDF."""
-    found = month_of_report(report_id)
+    found = month_of_report(request, report_id)
     claims = list(found.report.claims.all()) if found.report else []
-    return render(request, "claims/report.html", {"m": found, "claims": claims})
+    anchors = selectors.anchors_of_month(found.report) if found.report else []
+    return render(request, "claims/report.html", {"m": found, "claims": claims, "anchors": anchors})
 
 
+@honours_clusters
 @require_safe
 @not_there_is_404
 def report_json(request: HttpRequest, report_id: int) -> HttpResponse:
     """The report's result.json."""
-    found = month_of_report(report_id)
+    found = month_of_report(request, report_id)
     return json_response(found.document, f"goodput-{found.month}-result.json")
 
 
+@honours_clusters
 @require_safe
 @not_there_is_404
 def report_csv(request: HttpRequest, report_id: int) -> HttpResponse:
     """What counted in the report."""
-    return counted_csv(month_of_report(report_id))
+    return counted_csv(month_of_report(request, report_id))

@@ -15,6 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from claims import selectors
+from claims.anchors.making import newest_note
 from claims.anchors.plan import get_plan, is_planned
 from claims.errors import ClaimsError
 from claims.feeds import feed_text
@@ -29,7 +30,8 @@ from claims.services_claims import (
     refuse_claim,
     write_off_claim,
 )
-from claims.views import access_of, claimant, not_there_is_404
+from claims.views import access_of, claimant, not_there_is_404, note_carried, seen
+from orgs.middleware import honours_clusters
 from orgs.sheets import csv_response
 
 CLAIMS_HEAD = (
@@ -38,11 +40,12 @@ CLAIMS_HEAD = (
 )  # fmt: skip
 
 
+@honours_clusters
 @require_safe
 def claims(request: HttpRequest) -> HttpResponse:
     """`claims/`: what may be claimed, how much, by when."""
     now = timezone.now()
-    board = selectors.deadline_board(now)
+    board = selectors.deadline_board(now, clusters=access_of(request).clusters)
     context = {
         "board": board,
         "totals": totals([one.claim for one in board if one.claim]),
@@ -73,6 +76,7 @@ def totals(found: list[Claim]) -> list[dict[str, Any]]:
     return [out[key] for key in sorted(out)]
 
 
+@honours_clusters
 @require_safe
 def claims_csv(request: HttpRequest) -> HttpResponse:
     """Every claim, one line each."""
@@ -91,16 +95,18 @@ def claims_csv(request: HttpRequest) -> HttpResponse:
             one.filed_reference,
             one.refusal,
         )
-        for one in selectors.list_claims()
+        for one in selectors.list_claims(access_of(request).clusters)
     ]
     return csv_response("goodput-claims.csv", CLAIMS_HEAD, rows)
 
 
+@honours_clusters
 @require_safe
 @not_there_is_404
 def claim(request: HttpRequest, claim_id: int) -> HttpResponse:
     """`claims/<id>/`: one claim, its money, its history, its next steps."""
     one = get_claim(claim_id)
+    seen(request, one.report.contract)
     month = selectors.Month(one.report.contract, one.report.version, one.report.month, one.report.result, one.report)
     context = {
         "claim": one,
@@ -109,21 +115,25 @@ def claim(request: HttpRequest, claim_id: int) -> HttpResponse:
         "events": list(one.events.all()),
         "steps": [to for to, begins in BEGINS.items() if one.status in begins],
         "ticket": one.report.result.get("ticket"),
+        "checkpoint": newest_note(),
         "may_claim": access_of(request).may_claim,
     }
     return render(request, "claims/claim.html", context)
 
 
+@honours_clusters
 @require_POST
 @not_there_is_404
 def step(request: HttpRequest, claim_id: int, to: str) -> HttpResponse:
     """One step of a claim."""
     actor, one, data = claimant(request), get_claim(claim_id), request.POST
+    seen(request, one.report.contract)
     note = data.get("note", "")
     try:
         match to:
             case "filed":
                 file_claim(one, actor, where=data.get("where", ""), reference=data.get("reference", ""))
+                note_carried(request, one.report.version.load().provider or one.report.contract.name)
             case "acknowledged":
                 acknowledge_claim(one, actor, note=note)
             case "paid":

@@ -10,9 +10,11 @@ from django.views.decorators.http import require_safe
 from claims.errors import ClaimsError
 from claims.selectors import get_report
 from claims.services_claims import get_claim
-from claims.views import access_of, not_there_is_404
+from claims.views import access_of, not_there_is_404, seen
+from orgs.middleware import honours_clusters
 
 
+@honours_clusters
 @require_safe
 @not_there_is_404
 def report_pdf(request: HttpRequest, report_id: int) -> HttpResponse:
@@ -20,6 +22,7 @@ def report_pdf(request: HttpRequest, report_id: int) -> HttpResponse:
     from claims.pdf import report_as_pdf
 
     report = get_report(report_id)
+    seen(request, report.contract)
     try:
         body = report_as_pdf(report, access_of(request).org)
     except ClaimsError as error:
@@ -28,6 +31,7 @@ def report_pdf(request: HttpRequest, report_id: int) -> HttpResponse:
     return _file(body, "application/pdf", f"goodput-{report.month}-v{report.number}.pdf")
 
 
+@honours_clusters
 @require_safe
 @not_there_is_404
 def pack_zip(request: HttpRequest, claim_id: int) -> HttpResponse:
@@ -35,6 +39,7 @@ def pack_zip(request: HttpRequest, claim_id: int) -> HttpResponse:
     from claims.pack import make_pack
 
     claim = get_claim(claim_id)
+    seen(request, claim.report.contract)
     try:
         body = make_pack(claim, access_of(request).org, with_pdf=True)
     except ClaimsError as error:

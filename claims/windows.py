@@ -1,4 +1,7 @@
-"""Maintenance windows of the fleet as dated rows of a contract: announced work, applied here and nowhere else."""
+"""What people wrote down in the fleet as dated rows of a contract: maintenance windows, and tickets of incidents.
+
+Both are applied here and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from typing import Any
 
 from django.db.models import Q
 
-from claims.domain.rows import MAINTENANCE, Row, slots_touched
+from claims.domain.rows import MAINTENANCE, Row, slots_inside, slots_touched
 from fleet.dated import ms_of
-from fleet.models import MaintenanceWindow, Node
+from fleet.domain.slots import SLOT_MS
+from fleet.models import Incident, MaintenanceWindow, Node
 
 #: What a window is for a contract, by who announced it: the owner's own work is nobody else's.
 KIND_OF = {"provider": MAINTENANCE, "vendor": MAINTENANCE, "customer": "customer_cause"}
@@ -32,6 +36,53 @@ def window_rows(nodes: Sequence[Node], first_ms: int, end_ms: int) -> list[tuple
             name = node.name if window.place is None or window.node_id is None else f"{node.name}/gpu{window.place}"
             out.append(_row(window, name))
     return out
+
+
+def ticket_rows(nodes: Sequence[Node], first_ms: int, end_ms: int) -> list[tuple[Row, dict[str, Any]]]:
+    """The tickets of incidents that were reported to the provider: from the report to the end of the incident, for each
+    of its places, with the provider's acknowledgement.
+    """
+    found = Incident.objects.select_related("node").filter(
+        node__in=nodes,
+        withdrawn_at=None,
+        reported_at__isnull=False,
+        first_slot__lt=end_ms // SLOT_MS,
+        end_slot__gt=first_ms // SLOT_MS,
+    )
+    return [_ticket(one, subject) for one in found.order_by("pk") for subject in subjects_of(one)]
+
+
+def subjects_of(incident: Incident) -> list[str]:
+    """The resources of a fault as contracts name them: its places, else the node."""
+    places = [part["subject"][1:] for part in incident.parts if part["subject"].startswith("g")]
+    return [f"{incident.node.name}/gpu{place}" for place in places] or [incident.node.name]
+
+
+def _ticket(one: Incident, resource: str) -> tuple[Row, dict[str, Any]]:
+    assert one.reported_at is not None
+    reported, acknowledged = ms_of(one.reported_at), None if one.provider_ack_at is None else ms_of(one.provider_ack_at)
+    first = slots_inside(reported, reported)[0]
+    end = None if one.is_open else max(first, one.end_slot)
+    ack = None if acknowledged is None else slots_inside(acknowledged, acknowledged)[0]
+    row = Row("ticket", resource, first, end, one.acknowledged_by, reported, ack, reference=one.ticket_number)
+    plain: dict[str, Any] = {
+        "id": f"incident-{one.pk}",
+        "kind": "ticket",
+        "resource": resource,
+        "starts_at": one.reported_at.isoformat(),
+        "ends_at": None if one.resolved_at is None else one.resolved_at.isoformat(),
+        "first_slot": str(first),
+        "end_slot": None if end is None else str(end),
+        "acknowledged_slot": None if ack is None else str(ack),
+        "pauses": [],
+        "notice_s": None,
+        "reference": one.ticket_number,
+        "provider_word": True,
+        "author": one.acknowledged_by,
+        "entered_at": one.reported_at.isoformat(),
+        "entered_late": row.entered_late(),
+    }
+    return row, plain
 
 
 def _row(window: MaintenanceWindow, resource: str) -> tuple[Row, dict[str, Any]]:

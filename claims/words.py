@@ -58,6 +58,35 @@ def _exact(text: str) -> float:
     return int(over) / int(under or 1)
 
 
+DIVISORS = {
+    "full_month": "The divisor is the whole period: time that was not owed or that the owner stopped is up in it.",
+    "existence": "The divisor is the time owed: time before delivery, after return or stopped by the owner is out.",
+}
+
+
+def method(document: Mapping[str, Any], inputs: Mapping[str, Any] | None = None) -> list[str]:
+    """How the numbers were made, in sentences: the same on the page and on paper."""
+    contract = document["contract"]
+    divisor = DIVISORS["existence" if contract["kind"] == "weighted" else contract["denominator"] or "existence"]
+    out = [
+        "Time is cut into slots of 15 s. Each verdict follows from the enclosed rule set by the uploads of the nodes;"
+        " the contract's rule is then replayed over the verdicts in three readings: with unknown time up, left out, and"
+        " down.",
+        "The claim is the least credit of the three. Unknown time, one-sided evidence and time under an exclusion are"
+        " up in the claim. Half a slot on each side of a condition is in no reading.",
+        divisor,
+    ]
+    if inputs is not None:
+        out.append(
+            f"Dated rows applied: {len(inputs['overlays'])}. Witnesses of the connection: {inputs['witnesses']}."
+        )
+        spans = inputs["rules"].get("spans", ())
+        if len(spans) > 1:
+            names = ", ".join(span["version"] for span in spans)
+            out.append(f"The rules changed meanwhile; each verdict is read by those of its own hour: {names}.")
+    return out
+
+
 def summary_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """A report in a few lines."""
     assessment = document["assessment"]

@@ -293,6 +293,7 @@ CELERY_BEAT_SCHEDULE = {
     "send-mails": {"task": "orgs.tasks.send_mails", "schedule": 60.0, "options": {"expires": 60}},
     "summarise": {"task": "fleet.summary.tasks.summarise", "schedule": 60.0, "options": {"expires": 60}},
     "anchor-the-logs": {"task": "claims.tasks.anchor_all", "schedule": 300.0, "options": {"expires": 240}},
+    "tend-the-claims": {"task": "claims.tasks.tend_all", "schedule": 3600.0, "options": {"expires": 3600}},
     "sign-the-logs": {"task": "claims.tasks.checkpoint_all", "schedule": 3600.0, "options": {"expires": 3600}},
     "draft-reports": {"task": "claims.tasks.draft_all", "schedule": 21600.0, "options": {"expires": 3600}},
     "make-partitions": {"task": "fleet.tasks.make_partitions", "schedule": 3600.0, "options": {"expires": 3600}},

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 from claims.domain.classify import READINGS
 from claims.domain.result import OK, Result
@@ -46,3 +47,20 @@ def better_credit(results: Sequence[Result]) -> Stacked:
                 chosen[name] = best[1]
         credits[reading] = min(total, sum((result.credits[reading] for result in good), Decimal(0)))
     return Stacked(min(credits.values()), credits, chosen)
+
+
+def better_of_documents(results: Sequence[Mapping[str, Any]]) -> Decimal:
+    """The claim of a group from its issued results as plain data (`result.json`, assessment.result)."""
+    totals = []
+    for reading in READINGS:
+        total = Decimal(0)
+        for name in {unit["name"] for result in results for unit in result["units"]}:
+            offers = [
+                Decimal(unit["readings"][reading]["credit"])
+                for result in results
+                for unit in result["units"]
+                if unit["name"] == name and unit["covered"]
+            ]
+            total += max(offers, default=Decimal(0))
+        totals.append(min(total, sum((Decimal(result["credits"][reading]) for result in results), Decimal(0))))
+    return min(totals)

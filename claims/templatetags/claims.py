@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import template
+from django.utils import timezone
 
 from claims import selectors, words
 from fleet.domain.rules import load_rules
@@ -16,6 +17,14 @@ register = template.Library()
 def pct(share: Any, digits: int = 2) -> str:
     """A share of result.json as a floored percentage, without its sign."""
     return words.percent(share, digits)
+
+
+@register.inclusion_tag("claims/_next.html", takes_context=True)
+def next_deadline(context: Any) -> dict[str, Any]:
+    """What can be filed next, for the Fleet page; nothing where no window is open."""
+    request = context["request"]
+    found = selectors.next_deadline(timezone.now(), request.access.clusters)
+    return {"one": found, "org": request.org}
 
 
 @register.filter

@@ -25,7 +25,8 @@ from claims.tasks import checkpoint_org
 from claims.tests.months import terms
 from claims.verify.ed25519 import verify
 from claims.verify.notes import open_note, public_key, refused_bytes
-from fleet.domain.signed_notes import receipt_bytes
+from claims.verify.pack_file import MANIFEST_TAG
+from fleet.domain.signed_notes import RECEIPT_TAG, receipt_bytes
 from fleet.errors import BatchRejected
 from fleet.ingest import receive
 from fleet.refusals import keep_refusal
@@ -179,3 +180,19 @@ def test_the_hourly_task_signs_each_orgs_own_log(inside: Any, beta: Any) -> None
     connection.set_schema_to_public()
     assert checkpoint_org(inside.pk) == 3  # two batches and the rule set
     assert checkpoint_org(beta.pk) == 0
+
+
+def test_a_receipts_signature_is_good_for_nothing_else(inside: Any) -> None:
+    receipt = receive(packed(agent_id="a" * 8, seq=1)[0], key_for(inside), {}).as_json()
+    _, public = public_key(load_key().verifier())
+    signature = base64.b64decode(receipt["signature"])
+    text = receipt_bytes(*(receipt[key] for key in ("batch_sha256", "node", "seq", "received_at")))
+    bare = text[len(RECEIPT_TAG) :]
+    assert verify(public, text, signature)
+    for other in (bare, MANIFEST_TAG + bare, bare + b"\n"):
+        assert not verify(public, other, signature)
+    made = make_checkpoint(inside, timezone.now() + LATER)
+    note, signed = open_note(made.note, *public_key(load_key().verifier()))
+    assert verify(public, note.encode(), signed)
+    assert not verify(public, RECEIPT_TAG + note.encode(), signed)
+    assert not verify(public, MANIFEST_TAG + note.encode(), signed)

@@ -189,5 +189,10 @@ def test_outsiders_see_none_of_it(issued: Any, bo: Any, client_of: Any, lan: Any
 def test_a_member_restricted_to_a_cluster_is_refused(issued: Any, alpha: Any, client_of: Any) -> None:
     user = create_user("part@alpha.example", actor="test")
     set_role(user, alpha, Membership.Role.VIEWER, actor="test", clusters=["other"])
-    for path in pages(*issued):
+    contract, report, claim = issued
+    for path in (f"sla/{contract.pk}/", "sla/new/", f"reports/{report.pk}/", f"claims/{claim.pk}/"):
         assert client_of(user).get(f"/o/alpha/{path}").status_code == 403, path
+    for path in ("sla/", "reports/", "claims/"):  # lists of what lies within: nothing
+        page = client_of(user).get(f"/o/alpha/{path}")
+        assert page.status_code == 200
+        assert "Bare metal H100" not in page.content.decode()

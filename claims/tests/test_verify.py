@@ -305,6 +305,7 @@ RESIGNED: list[tuple[str, str, Callable[[Files], Files]]] = [
     ("another number", "inclusion", skeleton(lambda one: one.update(seq="7"))),
     ("another place in the log", "inclusion", skeleton(lambda one: one.update(leaf="0"))),
     ("one place twice", "sequence", skeleton(lambda one: one.update(leaf="1"), 5)),
+    ("a better clock", "clock", lambda f: {**f, "clock.csv": f["clock.csv"].replace(b"synchronised", b"perfect", 1)}),
     ("a changed proof", "inclusion", proofs(lambda one: one["path"].__setitem__(0, "00" * 32))),
     ("a short proof", "inclusion", proofs(lambda one: one["path"].pop())),
     ("a long proof", "inclusion", proofs(lambda one: one["path"].append("00" * 32))),

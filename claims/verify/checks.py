@@ -19,6 +19,7 @@ from claims.domain.periods import ms_of
 from claims.errors import ClaimsError, PackError, ProofError
 from claims.verify.adoptions import adopted
 from claims.verify.anchors import percent, read_anchors, shares
+from claims.verify.clocks import clock_lines
 from claims.verify.ed25519 import verify
 from claims.verify.notes import leaf_bytes, open_note, public_key
 from claims.verify.pack_file import ANCHORED, MANIFEST_TAG, UNANCHORED
@@ -216,6 +217,21 @@ def _sequence(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
     return PASS, f"{len(seen)} numbered batches in the month, {gaps} missing between their first and last numbers"
 
 
+def _clock(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+    """clock.csv is what the batches say; a sample later than its receipt is told."""
+    said = list(csv.reader(io.StringIO(files["clock.csv"].decode())))[1:]
+    found = [[cell.removeprefix("'") for cell in line] for line in clock_lines(files)]
+    if [[cell.removeprefix("'") for cell in line] for line in said] != found:
+        raise _Wrong("clock.csv is not what the batches say of their clocks.")
+    loose = sum(line[6] != "synchronised" for line in found)
+    ahead = sum(line[8].startswith("-") for line in found)
+    worst = max((int(line[7]) for line in found if line[7]), default=0)
+    return PASS, (
+        f"{len(found)} batches: {loose} without a synchronised clock, {ahead} with a sample later than its receipt,"
+        f" stated error at most {worst} ms"
+    )
+
+
 # Arithmetic
 
 
@@ -353,6 +369,7 @@ CHECKS = (
     ("batches", INTEGRITY, _batches),
     ("inclusion", INTEGRITY, _inclusion),
     ("sequence", INTEGRITY, _sequence),
+    ("clock", INTEGRITY, _clock),
     ("result", ARITHMETIC, _result),
     ("amount", ARITHMETIC, _amount),
     ("tables", ARITHMETIC, _tables),

@@ -20,7 +20,7 @@ MAX_RATIO = 2000  # unpacked over packed; verdict runs pack well
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*){0,2}")
 NEEDED = (
     "manifest.json", "manifest.sig", "claim.json", "result.json", "inputs.json", "contract.json", "overlays.json",
-    "incidents.csv", "windows.json", "skeleton.json", "proofs.json", "keys.json", "coverage.json",
+    "incidents.csv", "windows.json", "skeleton.json", "proofs.json", "keys.json", "coverage.json", "clock.csv",
 )  # fmt: skip
 
 

@@ -46,7 +46,8 @@ connection, and gives four answers. To bind the pack to a key that you know from
 `hourly.csv` · `contract.json`, `overlays.json`, `rules/` the terms · `runs/` verdicts as computed · `batches/` the
 exact uploads of the claimed time (gzip of MessagePack) · `skeleton.json` every batch of the month · `proofs.json`,
 `checkpoints/`, `keys.json` the log · `anchors.json`, `anchors/` who saw it · `adoptions.json` contract and rules in
-the log · `coverage.json` what was known · `manifest.json`, `manifest.sig`
+the log · `coverage.json` what was known · `clock.csv` what each enclosed batch said of its clock · `manifest.json`,
+`manifest.sig`
 """
 
 

@@ -167,6 +167,7 @@ NOTHING = (
     "provider/jobs/*",
     "provider/catalog*",
     "provider/metrics",  # orgs are numbers there
+    "provider/claims/*",
     "provider/rules/*",
     "v1/clusters.?*",  # the other forms of a list that is shown above: fleet/tests/api
     "v1/fleet.?*",

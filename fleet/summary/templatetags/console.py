@@ -13,6 +13,7 @@ register = template.Library()
 ENTRIES = (
     ("overview", "Orgs", "provider"),
     ("jobs", "Jobs", "provider_jobs"),
+    ("claims", "Claims", "provider_claims"),
     ("audit", "Audit trail", "provider_audit"),
     ("catalog", "SLA catalogue", "provider_catalog"),
     ("rules", "Rule sets", "provider_rules"),

@@ -132,6 +132,7 @@ PAGES: dict[str, tuple[State, ...]] = {
     "provider/jobs/": (staff("as it is", "/provider/jobs/"),),
     "provider/rules/": (staff("as it is", "/provider/rules/"),),
     "provider/audit/": (staff("as it is", "/provider/audit/"),),
+    "provider/claims/": (staff("nothing filed", "/provider/claims/"),),
     "provider/catalog/": (staff("as it is", "/provider/catalog/"),),
     "v1/docs": public("/v1/docs"),
 }
@@ -151,6 +152,7 @@ NO_PAGE: dict[str, str] = {
     "env.example": "a download",
     "releases/<str:name>": "a download",
     "provider/exports/<slug:file_name>/": "a download",
+    "provider/claims/<int:org_id>/<int:claim_id>/": "a filed claim of a customer: claims/tests/test_both_sides.py",
     "metrics": "for programs",
     "healthz": "for programs",
     "readyz": "for programs",

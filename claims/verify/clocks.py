@@ -1,0 +1,41 @@
+"""clock.csv: what each enclosed batch said of its clock, beside when the server took it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from claims.domain.periods import utc_text
+from claims.verify.recompute import decoder, gunzip
+
+Files = Mapping[str, bytes]
+HEAD = (
+    "node", "sha256", "seq", "received_utc", "first_sample_utc", "last_sample_utc", "clock", "max_error_ms",
+    "received_after_last_sample_ms",
+)  # fmt: skip
+Line = tuple[str, str, str, str, str, str, str, str, str]
+
+
+def clock_lines(files: Files) -> Iterator[Line]:
+    """A line for each batch of the windows, in the order of their receipt."""
+    read = decoder()
+    named = {sha for window in json.loads(files["windows.json"]) for sha in window["batches"]}
+    for one in json.loads(files["skeleton.json"]):
+        if one["sha256"] not in named:
+            continue
+        batch = read(gunzip(files[f"batches/{one['sha256']}.msgpack.gz"]))
+        clocks = [interval.clock for interval in batch.intervals if interval.clock is not None]
+        first, last = (pick(interval.ts for interval in batch.intervals) for pick in (min, max))
+        errors = [clock.error_ms for clock in clocks if clock.error_ms is not None]
+        received_ms = int(one["received_us"]) // 1000
+        yield (
+            one["node"],
+            one["sha256"],
+            one["seq"] or "",
+            utc_text(received_ms),
+            utc_text(first),
+            utc_text(last),
+            " ".join(sorted({clock.status for clock in clocks})) or "not said",
+            str(max(errors)) if errors else "",
+            str(received_ms - last),
+        )
