@@ -335,8 +335,9 @@ def next_deadline(now: datetime, clusters: Sequence[str] = ()) -> Next | None:
         claims, drafts = claims.filter(report__contract__in=seen), drafts.filter(contract__in=seen)
     claim = claims.order_by("closes_at").values_list("pk", "report__month", "amount", "currency", "closes_at").first()
     if claim is not None:
-        pk, month, amount, currency, closes_at = claim
-        found.append(Next(month, f"{amount:.2f}", currency, closes_at, _days(closes_at, now) or 0, pk))
+        pk, month, amount, currency, until = claim
+        if until is not None:
+            found.append(Next(month, f"{amount:.2f}", currency, until, _days(until, now) or 0, pk))
     for month, is_over, deadlines in drafts.values_list("month", "result__is_over", "result__deadlines"):
         for one in deadlines or ():
             if one["closes_utc"] is None or not (is_over or " " in one["about"]):
