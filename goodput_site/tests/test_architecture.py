@@ -227,6 +227,7 @@ DOORS = {
     "claims.management.in_org": {"tenant_context"},
     "claims.demo": {"tenant_context"},  # an org of its own, rolled back
     "claims.feeds": {"tenant_context"},  # whoever has the secret address of a calendar
+    "claims.views_provider_claims": {"tenant_context"},  # provider staff, for claims that were filed with them
     "benchmarks.*": {"tenant_context"},
 }
 
