@@ -267,7 +267,8 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/v1",
     "SERVE_INCLUDE_SCHEMA": False,
-    "POSTPROCESSING_HOOKS": [],  # choices stand where they are used, without a name to keep free of collisions
+    # Not the library's own hook: choices stand where they are used, without a name to keep free of collisions.
+    "POSTPROCESSING_HOOKS": ["goodput_site.openapi.add_problems"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": f"{STATIC_URL}icons/icon-192.png",
 }
