@@ -31,7 +31,9 @@ def chains(subject: Subject) -> list[Segment]:
 
 
 def start(work: Work, subject: Subject, code: str, at: int, weight: int, confirmed: bool, event: bool) -> Condition:
-    """Open a condition at this instant; an event is a piece of evidence itself."""
+    """Open a condition at this instant; an event is a piece of evidence itself. What never lowers weighs 100."""
+    if not work.reason(code).lowers:
+        weight = 100
     condition = Condition(code, weight, at, confirmed, "E")
     if confirmed and event:
         condition.run_from = condition.last = at
@@ -76,7 +78,7 @@ def bad(
     else:
         fresh = c.run_from < 0
         if c.run_from >= 0:
-            if sticky and stretch.end > stretch.first + 1 and ms - c.last > VOUCH_MS:
+            if sticky and c.weight < 100 and stretch.end > stretch.first + 1 and ms - c.last > VOUCH_MS:
                 subject.segments.append((c.code, "H", c.last // SLOT_MS + 1, stretch.end, 0))
             freeze(subject, c)
         c.run_from = c.last = ms
@@ -150,7 +152,7 @@ def ended_by_sample(work: Work, key: str, subject: Subject, c: Condition, stretc
     else:
         if work.reason(c.code).sticky and c.stance in "BEQ" and ms - c.last > VOUCH_MS and slot > stretch.first:
             first = max(c.last // SLOT_MS, stretch.first) + 1
-            if first < slot:
+            if first < slot and c.weight < 100:
                 subject.segments.append((c.code, "H", first, slot, 0))
                 work.opened(key, subject, c, ms)
         gap = c.stance in "BE"
@@ -177,7 +179,7 @@ def end_held(work: Work, key: str, subject: Subject, c: Condition, first: int, a
     """A replacement elsewhere ends a held condition at this instant."""
     slot = at // SLOT_MS
     if c.confirmed and work.reason(c.code).sticky and c.stance in "BEQ":
-        if slot > first + 1:
+        if slot > first + 1 and c.weight < 100:
             subject.segments.append((c.code, "H", max(c.last // SLOT_MS, first) + 1, slot, 0))
             work.opened(key, subject, c, at)
         freeze(subject, c)

@@ -176,6 +176,9 @@ def _own_slot(
     work: Work, index: int, place: Place, reason: Reason, at: int, parts: tuple[tuple[str, int], ...], *, report: bool
 ) -> None:
     slot = at // SLOT_MS
+    if not reason.lowers:
+        _note(work, index, place, reason.code, at)
+        return
     mine = [s for s in place.segments if s[0] == reason.code and s[2] == slot]
     if parts:  # instances of one slot add up: each is remembered by its own segment
         known = {s[1][1:]: s[4] for s in mine if s[1][0] == "I"} | dict(parts)

@@ -54,7 +54,7 @@ def silence(state: NodeState, until_ms: int, rules: Rules, context: Context = EM
     for subject in (*state.places, *state.ports):
         for c in subject.conditions:
             if c.confirmed:
-                if work.reason(c.code).sticky and c.stance in "BEQ":
+                if c.weight < 100 and work.reason(c.code).sticky and c.stance in "BEQ":
                     _hold_segment(subject, c.code, c.last // SLOT_MS + 1, _held_until(state, subject, end, context))
             elif c.stance != "U":
                 subject.segments.append((c.code, "P", max(first, c.since // SLOT_MS), end, c.weight))

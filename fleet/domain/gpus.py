@@ -59,7 +59,7 @@ def good(work: Work, key: str, place: Place, gpu: Gpu, stretch: Stretch, item: I
     if errors != place.ecc:
         if errors > place.ecc and not work.kmsg_ok:
             own = work.reason("ECC_UNCORRECTED")
-            place.segments.append((own.code, "O", slot, slot + 1, own.weight))
+            place.segments.append((own.code, "O", slot, slot + 1, own.weight if own.lowers else 100))
         place.ecc = errors
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from fleet.domain.state import BLIND, GOOD, NodeState, Place, Subject
+from fleet.domain.state import BLIND, GOOD, NodeState, Place, PortState, Subject
 
-#: Lowering reasons of the open slot, the device there ('' = none listed), whether that is known.
-Mark = tuple[frozenset[str], str, bool]
+#: Lowering reasons of the open slot, the device there ('' = none listed), whether that is known, a port's last weight
+#: and its code.
+Mark = tuple[frozenset[str], str, bool, tuple[int, str]]
 Marks = dict[str, Mark]
 
 
 def marks(state: NodeState) -> Marks:
     """Per GPU's place and expected port what its last sample said."""
     return {
-        key: (_lowering(subject, state.open_slot), _device(subject), subject.kind != BLIND)
+        key: (_lowering(subject, state.open_slot), _device(subject), subject.kind != BLIND, _last(subject))
         for key, subject in _subjects(state)
     }
+
+
+def _last(subject: Subject) -> tuple[int, str]:
+    return (subject.last_weight, subject.last_code) if isinstance(subject, PortState) else (100, "")
 
 
 def _device(subject: Subject) -> str:
@@ -30,12 +35,14 @@ def contradict(state: NodeState, before: Marks, slot: int, ms: int) -> None:
     for key, subject in _subjects(state):
         if subject.kind == BLIND or key not in before:
             continue
-        old, device, known = before[key]
+        old, device, known, last = before[key]
         now = frozenset(c.code for c in subject.conditions if c.stance == "B" and c.last == ms)
         now |= frozenset(s[0] for s in subject.segments if s[1] == "O" and s[2] <= slot < s[3])
         other = known and _device(subject) != device
         if other or _lowering(subject, slot) != old or (old and not now):
             subject.segments.append(("TWO_INSTALLATIONS", "X", slot, slot + 1, 100))
+            if isinstance(subject, PortState):  # what is contradicted is no last word
+                subject.last_weight, subject.last_code = last
         subject.segments = sorted(set(subject.segments))
 
 

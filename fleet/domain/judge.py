@@ -82,14 +82,19 @@ def _slot(segments: Iterable[Segment], shares: Iterable[Share], slot: int, cause
     old_weights: dict[str, int] = {}
     for code, kind, a, b, w in segments:
         if kind == "C":
-            if a < stop and b >= start:
+            if w == 100:
+                if a < stop and b >= start:
+                    possible.add(code)
+            elif a < stop and b >= start:
                 old = covered.get(code)
                 if old is not None and max(a, old[0]) <= min(b, old[1]):
                     covered[code] = (min(a, old[0]), max(b, old[1]), max(w, old[2]), min(w, old[3]))
                 elif old is None or b - a > old[1] - old[0]:
                     covered[code] = (a, b, w, w)
         elif a <= slot < b:
-            if kind == "B":
+            if w == 100 and kind in "BPOKQTE":
+                possible.add(code)  # what does not lower here is shown
+            elif kind == "B":
                 bad[code] = min(w, bad.get(code, 100))
             elif kind == "P":
                 reasons.append((_P, 100, 100, w, code))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,11 @@ def key_of(port: Port) -> str:
     return port.guid_hash or f"{port.device}/{port.port}"
 
 
+def only_virtual(listed: Iterable[Port]) -> bool:
+    """Whether no physical port is seen: then a virtual function is what the node has, and counts."""
+    return all(port.is_vf for port in listed)
+
+
 def read(work: Work, item: Item, ib: str, clock: str, stretch: Stretch) -> list[tuple[PortState, str, str]]:
     """Take every port's reading: (port, subject, cause of unknown of the gap before it)."""
     state = work.state
@@ -43,8 +48,9 @@ def read(work: Work, item: Item, ib: str, clock: str, stretch: Stretch) -> list[
         for port in state.ports:
             if port.key in names and not port.expected:
                 port.expected, port.active_ms = True, 0
+    virtual_counts = only_virtual(listed.values())
     for key, fact in listed.items():
-        active = declared is None and fact.state == "ACTIVE" and not fact.is_vf
+        active = declared is None and fact.state == "ACTIVE" and (virtual_counts or not fact.is_vf)
         if active and not any(p.key == key for p in state.ports):
             state.ports.append(PortState(key=key))
     if listed:
@@ -82,9 +88,10 @@ def _take(work: Work, item: Item, port: PortState, fact: Port | None, cause: str
             flaps = (fact.counters or {}).get(FLAPS, 0)
             if flaps and fact.state == "ACTIVE":
                 reason = work.reason("IB_PORT_FLAP")
-                port.segments.append((reason.code, "O", slot, slot + 1, reason.weight))
-                work.report("opened", key, reason.code, ms, ms, ms, reason.weight)
-                work.report("closed", key, reason.code, ms, ms, ms, reason.weight)
+                weight = reason.weight if reason.lowers else 100
+                port.segments.append((reason.code, "O", slot, slot + 1, weight))
+                for what in ("opened", "closed") if reason.lowers else ():
+                    work.report(what, key, reason.code, ms, ms, ms, weight)
     port.kind, port.cause = kind, cause
     state = work.state
     assert state is not None

@@ -16,7 +16,7 @@ from fleet.domain import throttle
 from fleet.domain.context import touches
 from fleet.domain.facts import Gpu, Interval
 from fleet.domain.links import LOAD_PERCENT
-from fleet.domain.ports import FLAPS, LEARNED_MS, key_of
+from fleet.domain.ports import FLAPS, LEARNED_MS, key_of, only_virtual
 from fleet.domain.slots import SLOT_MS, VOUCH_MS
 from fleet.domain.state import GOOD, LOST, NEVER, Condition, NodeState, Place
 from fleet.domain.verdicts import HEALTHY, Verdict
@@ -148,7 +148,8 @@ def _ports_calm(calm: Calm, listed: Any) -> bool:
                     return False
                 at += 1
                 continue
-        if (port.state == "ACTIVE" and not port.is_vf) or any(key_of(port) == key for _, key, _ in known):
+        is_seen = port.state == "ACTIVE" and (not port.is_vf or only_virtual(listed))
+        if is_seen or any(key_of(port) == key for _, key, _ in known):
             return False
     return at == count
 

@@ -41,6 +41,8 @@ def node_lost(work: Work, item: Item, stretch: Stretch) -> tuple[Segment, ...]:
     if item.batch.last_shutdown != "unclean" or stretch.end <= stretch.first:
         return ()
     code, peers = "NODE_LOST", work.context.peers_alive
+    reason = work.reason(code)
+    weight = reason.weight if reason.lowers else 100
     alive = item.batch.last_alive
     accepted = peers is None or covers(peers, max(stretch.from_ms, alive or 0), stretch.to_ms)
     out: list[Segment] = []
@@ -50,23 +52,22 @@ def node_lost(work: Work, item: Item, stretch: Stretch) -> tuple[Segment, ...]:
         last_ms = min(max(alive, stretch.from_ms), stretch.to_ms)
         touched = last_ms // SLOT_MS
         if touched == stretch.first:
-            out.append((code, "T", touched, touched + 1, 0))
+            out.append((code, "T", touched, touched + 1, weight))
         else:
-            out.append((code, "E", touched, touched + 1, 0))
+            out.append((code, "E", touched, touched + 1, weight))
         first = touched + 1
     if first < stretch.end:
         if alive is not None and accepted:
-            out.append((code, "O", first, stretch.end, 0))
+            out.append((code, "O", first, stretch.end, weight))
         else:
-            out.append((code, "E", first, stretch.end, 0))
+            out.append((code, "E", first, stretch.end, weight))
             if accepted:
                 for a, b in work.context.probe_failed:
                     x, y = max(-(-a // SLOT_MS), first), min(b // SLOT_MS, stretch.end)
                     if x < y:
-                        out.append((code, "O", x, y, 0))
-    if out:
-        work.report("opened", "n", code, stretch.to_ms, last_ms, stretch.to_ms, 0)
-        work.report("closed", "n", code, stretch.to_ms, last_ms, stretch.to_ms, 0)
+                        out.append((code, "O", x, y, weight))
+    for kind in ("opened", "closed") if out and reason.lowers else ():
+        work.report(kind, "n", code, stretch.to_ms, last_ms, stretch.to_ms, weight)
     return tuple(out)
 
 

@@ -68,3 +68,13 @@ def test_the_facts_are_not_changed() -> None:
     before = replace(batch)
     fold_all(None, place([facts.received(batch)], NO_FIT).items, RULES)
     assert batch == before
+
+
+def test_a_virtual_function_counts_where_no_physical_port_is_seen() -> None:
+    ports = (facts.port(0, is_vf=True), facts.port(1, is_vf=True, state="DOWN"))
+    batch = facts.Batch((facts.Interval(START, gpus=(facts.gpu(0),), ib_ports=ports),), seq=1)
+    item = place([facts.received(batch)], NO_FIT).items[0]
+    state = fold_all(None, [item], RULES)[0]
+    assert state is not None
+    _, emissions, _ = hold(state, item._replace(ms=START + 15_000), START + DAY + 3_600_000, RULES)
+    assert {e.subject for e in emissions if e.subject.startswith("p:")} == {"p:G0"}

@@ -148,3 +148,30 @@ def test_a_wrong_rule_turns_a_scenario_red(code: str, change: dict[str, Any], sc
     chosen = next(s for s in SCENARIOS + MORE if s["id"] == scenario)
     assert differences(chosen) == []
     assert differences(chosen, wrong) != []
+
+
+def _mentions(scenario: dict[str, Any], code: str) -> bool:
+    return any(code in (*row[6], *row[7]) for rows in scenario["expected"].values() for row in rows)
+
+
+SHOWN = {
+    code: [scenario for scenario in SCENARIOS + MORE if _mentions(scenario, code)]
+    for code, reason in sorted(load_rules().reasons.items())
+    if reason.lowers
+}
+
+
+def test_enough_rules_that_lower_stand_in_scenarios() -> None:
+    assert sum(bool(found) for found in SHOWN.values()) >= 20
+
+
+@pytest.mark.parametrize("code", [code for code, found in SHOWN.items() if found])
+@pytest.mark.parametrize("change", [{"weight": 37}, {"party": "customer"}], ids=["weight", "party"])
+def test_a_scenario_notices_another_weight_or_party_of_every_rule_that_it_shows(
+    code: str, change: dict[str, Any]
+) -> None:
+    rules = load_rules()
+    if rules.reasons[code].lasts == "witness":
+        change = {"weight": 37} if "weight" in change else change
+    wrong = Rules("wrong", rules.digest, {**rules.reasons, code: replace(rules.reasons[code], **change)})
+    assert any(differences(scenario, wrong) for scenario in SHOWN[code])

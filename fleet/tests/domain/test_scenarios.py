@@ -19,6 +19,7 @@ DATA = Path(__file__).parent / "data"
 SCENARIOS = json.loads((DATA / "fold-scenarios.json").read_text())
 MORE = json.loads((DATA / "more-scenarios.json").read_text())
 MORE += json.loads((DATA / "switch-scenarios.json").read_text())
+MORE += json.loads((DATA / "edge-scenarios.json").read_text())
 
 #: Expectations that a later ruling replaces: (scenario, subject) -> expected.
 DECIDED: dict[tuple[str, str], list[list[Any]]] = {
@@ -35,6 +36,12 @@ DECIDED: dict[tuple[str, str], list[list[Any]]] = {
 def differences(scenario: dict[str, Any], rules: Rules | None = None) -> list[str]:
     expected = {name: DECIDED.get((scenario["id"], name), rows) for name, rows in scenario["expected"].items()}
     return outcome.run(scenario, rules).differences(expected)
+
+
+def test_there_are_enough_and_each_of_ours_says_why() -> None:
+    assert len(SCENARIOS + MORE) >= 100
+    assert len({scenario["id"] for scenario in SCENARIOS + MORE}) == len(SCENARIOS + MORE)
+    assert [scenario["id"] for scenario in MORE if not (scenario.get("why") or scenario.get("note"))] == []
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS + MORE, ids=[f"{s['id']}-{s['title']}" for s in SCENARIOS + MORE])
