@@ -1,0 +1,149 @@
+"""What can only be said of several nodes together, from what was said of each: a second pass over verdicts.
+
+Nothing of it is stored in a node's row: a row is a function of the node's own facts. Pure functions: in go verdicts or
+counts of several nodes, out comes what changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fleet.domain.rules import Rules
+from fleet.domain.strips import HourRow, StripRun
+from fleet.domain.verdicts import State, Verdict
+
+LEAST_NODES = 3  # fewer have no majority
+PEERS = "IB_PORT_PEERS"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePorts:
+    """A node of a cluster: its GPUs and the ports that it is expected to have (declared, or learned)."""
+
+    node: str
+    gpus: int
+    ports: int
+    is_declared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A node with fewer ports than the majority of its kind."""
+
+    node: str
+    gpus: int
+    expected: int
+    missing: int
+
+    def change(self, verdict: Verdict) -> Verdict:
+        """A GPU's verdict with the missing ports as a possible reason: only the upper reading falls, as for any
+        unmapped port by missing / max(expected, GPUs), rounded down. Unknown stays unknown.
+        """
+        if verdict.nominal is None:
+            return verdict
+        weight = 100 - 100 * self.missing // max(self.expected, self.gpus)
+        possible = tuple(sorted({*verdict.possible, PEERS}))
+        state = State.PENDING if verdict.nominal == 100 and verdict.state is State.OBSERVED else verdict.state
+        return verdict._replace(state=state, upper=min(verdict.upper, weight), possible=possible)
+
+
+def shortfalls(nodes: Iterable[NodePorts]) -> list[Shortfall]:
+    """The nodes of one cluster that have fewer ports than more than half of the nodes with as many GPUs.
+
+    Ties and groups of fewer than three say nothing; a declared number is never overruled (fold.md 16).
+    """
+    groups: dict[int, list[NodePorts]] = defaultdict(list)
+    for node in nodes:
+        groups[node.gpus].append(node)
+    found = []
+    for gpus, group in groups.items():
+        expected, count = Counter(node.ports for node in group).most_common(1)[0]
+        if len(group) < LEAST_NODES or 2 * count <= len(group):
+            continue
+        found += [
+            Shortfall(node.node, gpus, expected, expected - node.ports)
+            for node in group
+            if node.ports < expected and not node.is_declared
+        ]
+    return sorted(found, key=lambda one: one.node)
+
+
+def domain_of(cluster: str | None, clique: str | None) -> str:
+    """The subject of an NVLink domain by NVML's fabric information; '' where a GPU is in none.
+
+    >>> domain_of("5f0c", "1")
+    'd:5f0c/1'
+    """
+    return f"d:{cluster}/{clique or 0}" if cluster else ""
+
+
+def domain_runs(members: Mapping[str, Sequence[StripRun]]) -> list[StripRun]:
+    """The verdicts of an NVLink domain from those of its GPUs (any key -> runs in order of time): their means, rounded
+    down, so that the reboot of one node of 18 costs 4 of 72 GPUs and never the other 68.
+
+    Unknown members are left out of the nominal mean and count 100 and 0 in the bounds; with none known it is unknown.
+    """
+    edges = sorted({edge for runs in members.values() for run in runs for edge in (run.first_slot, run.end_slot)})
+    at = dict.fromkeys(members, 0)
+    out: list[StripRun] = []
+    for first, end in pairwise(edges):
+        verdicts = []
+        for key, runs in members.items():
+            while at[key] < len(runs) and runs[at[key]].end_slot <= first:
+                at[key] += 1
+            if at[key] < len(runs) and runs[at[key]].first_slot <= first:
+                verdicts.append(runs[at[key]].verdict)
+        if not verdicts:
+            continue
+        verdict = _mean(verdicts, len(members))
+        if out and out[-1].end_slot == first and out[-1].verdict == verdict:
+            out[-1] = out[-1]._replace(end_slot=end)
+        else:
+            out.append(StripRun(first, end, verdict))
+    return out
+
+
+def _mean(verdicts: Sequence[Verdict], members: int) -> Verdict:
+    silent = members - len(verdicts)
+    known = [verdict.nominal for verdict in verdicts if verdict.nominal is not None]
+    lower = (sum(verdict.lower for verdict in verdicts) + 100 * silent) // members
+    upper = sum(verdict.upper for verdict in verdicts) // members
+    certain = {code for verdict in verdicts for code in verdict.certain}
+    possible = {code for verdict in verdicts for code in verdict.possible} - certain
+    if not known:
+        return Verdict(State.UNKNOWN, None, 100, 0, tuple(sorted(certain)) or ("NO_DATA",), tuple(sorted(possible)))
+    state = State.OBSERVED if len(known) == members else State.EDGE
+    nominal = sum(known) // len(known)
+    return Verdict(
+        state, nominal, max(lower, nominal), min(upper, nominal), tuple(sorted(certain)), tuple(sorted(possible))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """Something in a node's hour that asks for a person's look: a code whose rule says so, or a GPU that works though a
+    rule says that it is down (`contested`). Absolute slots.
+    """
+
+    subject: str
+    code: str
+    first_slot: int
+    end_slot: int
+
+
+def reviews(row: HourRow, rules: Rules) -> list[Review]:
+    """What of this hour asks for a look, in order of time."""
+    asking = {code for code, reason in rules.reasons.items() if reason.review}
+    found = []
+    for subject in row.subjects():
+        for first, end, verdict in row.runs(subject):
+            codes = {code for code in (*verdict.certain, *verdict.possible) if code in asking}
+            if verdict.state is State.CONTESTED:
+                codes.update(code for code in verdict.possible if code in rules.reasons and rules.reasons[code].lowers)
+            if "TWO_INSTALLATIONS" in verdict.certain:
+                codes.add("TWO_INSTALLATIONS")
+            found += [Review(subject, code, first, end) for code in sorted(codes)]
+    return sorted(found, key=lambda one: (one.first_slot, one.subject, one.code))
