@@ -166,4 +166,5 @@ def _next_instant(state: NodeState, context: Context) -> int:
     times += [c.since + cond.LAPSE_MS for p in state.places for c in p.conditions if not c.confirmed]
     times += [p.active_ms + 86_400_000 for p in state.ports if p.active_ms > 0 and not p.expected]
     times += [ms + cond.ACT_MS for _, ms in state.admin]
+    times += [c.since + cond.ACT_MS for p in state.places for c in p.conditions if c.code == "XID_79"]
     return min(t for t in times if t > state.last_ms - 2 * SLOT_MS)  # slots not yet closed may still meet it

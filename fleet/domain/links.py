@@ -41,6 +41,11 @@ def missing(place: Place, gpu: Gpu) -> int:
     return inactive if sku(gpu.name).links else max(0, inactive - max(0, place.links))
 
 
+def meaning(work: Work, place: Place, gpu: Gpu, item: Item) -> tuple[object, ...]:
+    """What of inactive links can matter to `take`, for two samples to be compared by."""
+    return gpu.nvlink_inactive, gpu.mig_mode, events.follows(work, place, item.ms), _none_anywhere(item.interval)
+
+
 def take(work: Work, key: str, place: Place, gpu: Gpu, stretch: Stretch, item: Item, change: cond.Change) -> None:
     """Lanes and links of a listed GPU that is no vGPU."""
     learn(place, gpu)

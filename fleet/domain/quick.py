@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleet.domain import conditions as cond
 from fleet.domain import gpus as gpus_of
+from fleet.domain import links as links_of
 from fleet.domain import throttle
 from fleet.domain.context import touches
 from fleet.domain.facts import Gpu, Interval
@@ -79,7 +80,7 @@ def calm_of(state: NodeState) -> Calm:
 
 
 def _calm_place(p: Place) -> tuple[str, str, bool, int, bool, int | None, int | None]:
-    return p.uuid, p.bus, p.has_action, p.ecc, p.busy, p.width or None, None if p.links < 0 else p.links
+    return p.uuid, p.bus, p.has_action, p.ecc, p.busy, p.width or None, None if p.links < 0 else 0
 
 
 def take(work: Work, item: Item, state: NodeState, slot: int) -> bool:
@@ -243,7 +244,8 @@ def _meaning(work: Work, item: Item, place: Place, gpu: Gpu | None, span: int) -
         gpu.throttle_time is None,
         works,
         gpu.ecc_uncorrected,
-        (gpu.pcie_width, gpu.nvlink_inactive, gpu.mig_mode, (gpu.gpu_utilization or 0) > LOAD_PERCENT),
+        (gpu.pcie_width, (gpu.gpu_utilization or 0) > LOAD_PERCENT),
+        links_of.meaning(work, place, gpu, item) if gpu.nvlink_inactive else gpu.nvlink_inactive,
         remap is not None and bool(remap.failed),
     )
 

@@ -130,3 +130,14 @@ def test_between_chips_without_pcie_lanes_say_nothing() -> None:
 )
 def test_what_a_name_says(name: str | None, links: int, is_vgpu: bool) -> None:
     assert sku(name)[:2] == (links, is_vgpu)
+
+
+def test_links_that_stay_down_after_a_peers_loss_count_once_three_minutes_are_over() -> None:
+    gone = {"slots": [10, 30], "gone": [0], "pci": {"0": "dead"}, "gpu": {"1": {"nvlink_inactive": 1}}}
+    event = {"kind": "xid", "code": 79, "pci_bus_id": "0000:10:00.0", "at": [9, 12000]}
+    samples = [{"slots": [0, 9], "gpu": {"1": {"nvlink_inactive": 0}}}, {**gone, "events": [event]}]
+    scenario = {"id": "peer", "inputs": {"gpus": 2, "names": H100, "deliveries": [{"samples": samples}]}}
+    found = rows(run(scenario).as_json(), "g1")
+    assert found[0] == [0, 21, "observed", 100, []]
+    assert found[1] == [22, 22, "pending", 100, ["NVLINK_INACTIVE"]]
+    assert found[3][3:] == [50, ["NVLINK_INACTIVE"]]
