@@ -154,6 +154,7 @@ NO_PAGE: dict[str, str] = {
     "provider/exports/<slug:file_name>/": "a download",
     "provider/claims/<int:org_id>/<int:claim_id>/": "a filed claim of a customer: claims/tests/test_both_sides.py",
     "metrics": "for programs",
+    "provider/metrics": "for programs",
     "healthz": "for programs",
     "readyz": "for programs",
     "v1/*": "for programs; v1/docs is a page",
@@ -199,6 +200,14 @@ def kind_of(route: str) -> str:
 
 def _literal(pattern: str) -> str:
     return pattern.replace("[", "[[]")
+
+
+def is_page(route: str) -> bool:
+    """Whether a route is a page; what nobody has thought of is none here, a test of its own complains."""
+    try:
+        return kind_of(route) == "page"
+    except KeyError:
+        return False
 
 
 def states_of(route: str) -> tuple[State, ...]:

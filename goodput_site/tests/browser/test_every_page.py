@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from goodput_site.tests.browser.pages import State, kind_of, states_of
+from goodput_site.tests.browser.pages import State, is_page, states_of
 from goodput_site.tests.browser.test_fleet_page import problems_of
 from goodput_site.tests.routes import routes
 
@@ -24,7 +24,7 @@ DAYS, NODES = 1, 3
 WALK = [
     pytest.param(state, id=f"{route or 'home'}: {state.name}")
     for route in routes()
-    if not route.startswith("admin/") and kind_of(route) == "page"
+    if is_page(route)
     for state in states_of(route)
 ]
 DATA = """
