@@ -15,12 +15,16 @@ SETTINGS = f"{ORG}settings/"
 
 @dataclass(frozen=True)
 class State:
-    """One state of a page: who looks (`nobody`, `owner`, `provider`), at what address, and the status it has then."""
+    """One state of a page: who looks (`nobody`, `owner`, `provider`), at what address, and the status it has then.
+
+    `is_ours` is False where another project drew the page: its colours are not ours to mend.
+    """
 
     name: str
     path: str
     who: str = "owner"
     status: int = 200
+    is_ours: bool = True
 
 
 def org(name: str, path: str = "", **more: int) -> State:
@@ -48,9 +52,9 @@ PAGES: dict[str, tuple[State, ...]] = {
     "login/link/<str:uid>/<str:token>/": (State("dead", "/login/link/x/y/", "nobody", 410),),
     "invitation/<str:token>/": (State("over", "/invitation/x/", "nobody", 410),),
     "password/": (State("as it is", "/password/"),),
-    "password/forgot/": public("/password/forgot/"),
+    "password/forgot/": (State("without a mail server", "/password/forgot/", "nobody", 404),),
     "password/forgot/sent/": public("/password/forgot/sent/"),
-    "password/new/<str:uidb36>/<str:key>/": (State("dead", "/password/new/x/y/", "nobody", 410),),
+    "password/new/<str:uidb36>/<str:key>/": (State("dead", "/password/new/x/y/", "nobody"),),
     "password/new/done/": public("/password/new/done/"),
     "account/second-factor/": (State("none yet", "/account/second-factor/"),),
     "account/second-factor/totp/activate/": (State("as it is", "/account/second-factor/totp/activate/"),),
@@ -134,7 +138,7 @@ PAGES: dict[str, tuple[State, ...]] = {
     "provider/audit/": (staff("as it is", "/provider/audit/"),),
     "provider/claims/": (staff("nothing filed", "/provider/claims/"),),
     "provider/catalog/": (staff("as it is", "/provider/catalog/"),),
-    "v1/docs": public("/v1/docs"),
+    "v1/docs": (State("Swagger UI", "/v1/docs", "nobody", is_ours=False),),
 }
 
 # What is no page of its own, and why. A pattern of a route → the reason.
