@@ -19,6 +19,10 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
+from goodput_site.tests.browser.walk import ids, sessions
+
+__all__ = ["ids", "sessions"]
+
 ROOT = Path(__file__).resolve().parents[3]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

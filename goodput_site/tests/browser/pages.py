@@ -29,12 +29,12 @@ class State:
 
 def org(name: str, path: str = "", **more: int) -> State:
     """A page of the org with the bad days, seen by its owner."""
-    return State(name, f"/o/local/{path}", **more)  # type: ignore[arg-type]
+    return State(name, f"/o/walk/{path}", **more)  # type: ignore[arg-type]
 
 
 def quiet(path: str = "") -> State:
     """The same page of an org in which nothing ever happened."""
-    return State("empty", f"/o/fresh/{path}")
+    return State("empty", f"/o/walk-fresh/{path}")
 
 
 def public(path: str) -> tuple[State, ...]:
@@ -48,7 +48,7 @@ def staff(name: str, path: str, status: int = 200) -> State:
 
 
 PAGES: dict[str, tuple[State, ...]] = {
-    "login/": (State("as it is", "/login/", "nobody"), State("with a way on", "/login/?next=/o/local/", "nobody")),
+    "login/": (State("as it is", "/login/", "nobody"), State("with a way on", "/login/?next=/o/walk/", "nobody")),
     "login/link/<str:uid>/<str:token>/": (State("dead", "/login/link/x/y/", "nobody", 410),),
     "invitation/<str:token>/": (State("over", "/invitation/x/", "nobody", 410),),
     "password/": (State("as it is", "/password/"),),
@@ -67,7 +67,7 @@ PAGES: dict[str, tuple[State, ...]] = {
         org("nothing matches", "?q=nothing"),
         org("bad period", "?period=2026-13", status=422),
         quiet(),
-        State("fifty nodes", "/o/fifty/"),
+        State("fifty nodes", "/o/walk-fifty/"),
         State("no such org", "/o/nobodys/", status=404),
     ),
     f"{ORG}nodes/<int:node_id>/": (

@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-from goodput_site.tests.browser.test_every_page import ids, sessions
-
-__all__ = ["ids", "sessions"]  # the walk's data
 pytestmark = [pytest.mark.full, pytest.mark.slow]
-FLEET = "/o/local/"
+FLEET = "/o/walk/"
 
 
 class Stranger:
@@ -37,9 +34,9 @@ class Stranger:
 
 
 @pytest.fixture
-def stranger(visit: Any, ids: dict[str, Any]) -> Stranger:  # noqa: F811
+def stranger(visit: Any, ids: dict[str, Any], sessions: dict[str, Any]) -> Stranger:
     """On the Fleet page, in a desktop's browser."""
-    there = visit()
+    there = visit(storage_state=sessions["owner"])
     there.go(FLEET)
     there.page.wait_for_load_state("networkidle")
     return Stranger(there)
@@ -85,9 +82,9 @@ def test_what_happened_to_gpu_3_last_tuesday_is_two_clicks_and_a_day(stranger: S
     assert page.get_by_role("link", name="← day").count() == 1
 
 
-def test_a_past_fault_of_a_gpu_is_two_clicks_from_its_incident_list(stranger: Stranger, ids: dict[str, Any]) -> None:  # noqa: F811
+def test_a_past_fault_of_a_gpu_is_two_clicks_from_its_incident_list(stranger: Stranger, ids: dict[str, Any]) -> None:
     """Of the incident: the place itself, at the slot in which it began, with the facts as they were received."""
-    stranger.there.go("/o/local/incidents/?node=sim-0001&cluster=demo-claim")
+    stranger.there.go("/o/walk/incidents/?node=sim-0001&cluster=demo-claim")
     stranger.click(stranger.page.locator(f".issue a[href$='/incidents/{ids['incident']}/']"))
     stranger.click(stranger.page.locator(".portrow a.do"))
     stranger.reads("facts as received")
