@@ -146,7 +146,8 @@ def gather(contract: Contract, month: str, now: datetime) -> Gathered:
 def _nodes(contract: Contract, terms: Terms) -> list[Node]:
     """The nodes that the contract's units lie on, the longest known first; raises InputsError for a name of two."""
     wanted = {above for unit in terms.units for name in (unit.name, *unit.members) for above in ancestors(name)}
-    nodes = Node.objects.select_related("cluster").filter(name__in=wanted).order_by("first_seen_at", "pk")
+    known = Node.objects.select_related("cluster").filter(name__in=wanted, merged_into=None)
+    nodes = known.order_by("first_seen_at", "pk")
     found = list(nodes.filter(cluster__name=contract.cluster) if contract.cluster else nodes)
     clusters: dict[str, set[str]] = {}
     for node in found:

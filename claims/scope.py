@@ -21,7 +21,7 @@ def within(contracts: Iterable[Contract], clusters: Sequence[str]) -> list[Contr
     names = {one.pk: node_names(one) for one in found if not one.cluster}
     lies: dict[str, set[str]] = {}
     wanted = {name for mine in names.values() for name in mine}
-    for name, cluster in Node.objects.filter(name__in=wanted).values_list("name", "cluster__name"):
+    for name, cluster in Node.objects.filter(name__in=wanted, merged_into=None).values_list("name", "cluster__name"):
         lies.setdefault(name, set()).add(cluster)
     allowed = set(clusters)
 

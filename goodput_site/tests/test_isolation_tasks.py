@@ -37,6 +37,7 @@ OF_AN_ORG: dict[str, tuple[Any, ...]] = {
     "fleet.alerts.tasks.forget_of_org": (),
     "claims.tasks.checkpoint_org": (),
     "claims.tasks.anchor_org": (),
+    "claims.tasks.tend_org": (),
     "claims.tasks.draft_org": ("2026-10",),
 }
 # Tasks of the whole server, and what keeps each from mixing orgs.
@@ -52,6 +53,7 @@ OF_THE_SERVER = {
     "fleet.summary.tasks.export_org": "writes one org's archive; tested below",
     "claims.tasks.checkpoint_all": "sends ids",
     "claims.tasks.anchor_all": "sends ids",
+    "claims.tasks.tend_all": "sends ids",
     "claims.tasks.draft_all": "sends ids",
     "orgs.tasks.send_mails": "each mail names the org of its invitation",
     "orgs.tasks.mail_reset": "people are of no org",
