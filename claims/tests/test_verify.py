@@ -434,3 +434,16 @@ def test_bombs_and_doubles_are_refused() -> None:
             archive.writestr("a", b"2")
     with pytest.raises(PackError, match="twice"):
         read_pack(io.BytesIO(out.getvalue()))
+
+
+def test_states_of_another_release_are_not_proven_and_not_called_false(made: Made) -> None:
+    name = next(one for one in made.files if one.startswith("states/"))
+    raw = made.files[name]
+    end = 3 + int.from_bytes(raw[:3], "big")
+    tree = json.loads(raw[3:end])
+    head = json.dumps([2, *tree[1:]]).encode()
+    older = {**made.files, name: len(head).to_bytes(3, "big") + head + raw[end:]}
+    (finding,) = check_pack(made.signed(older), only=("fold",))
+    assert finding.verdict == NOT_PROVEN
+    assert "of format 2" in finding.detail
+    assert verdict(older, "manifest") == FAIL  # nobody but the key's holder makes one

@@ -18,7 +18,7 @@ from typing import Any
 from claims.domain.merkle import Checkpoint, read_checkpoint
 from claims.domain.periods import ms_of
 from claims.errors import ProofError
-from claims.verify.recompute import decoder, gunzip
+from claims.verify.recompute import facts_of_batch
 from claims.verify.timestamps import certificates_of, check_stamp
 from claims.verify.tokens import check_google
 
@@ -125,15 +125,14 @@ def claimed_spans(files: Files) -> list[tuple[set[str], int, int]]:
 
 def evidence(files: Files) -> dict[str, list[tuple[int, int]]]:
     """Node → (instant of a sample in ms, place of its batch in the log), by time, for the enclosed batches."""
-    read = decoder()
     places = {sha: int(one["index"]) for sha, one in json.loads(files["proofs.json"])["inclusion"].items()}
     out: dict[str, dict[tuple[int, int], None]] = {}
     for window in json.loads(files["windows.json"]):
         mine = out.setdefault(window["node"], {})
         for sha in window["batches"]:
             if sha in places:
-                batch = read(gunzip(files[f"batches/{sha}.msgpack.gz"]))
-                mine.update({(interval.ts, places[sha]): None for interval in batch.intervals})
+                facts = facts_of_batch(files[f"batches/{sha}.msgpack.gz"])
+                mine.update({(instant, places[sha]): None for instant in facts.instants})
     return {node: sorted(points) for node, points in out.items()}
 
 

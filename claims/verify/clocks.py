@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from claims.domain.periods import utc_text
-from claims.verify.recompute import decoder, gunzip
+from claims.verify.recompute import facts_of_batch
 
 Files = Mapping[str, bytes]
 HEAD = (
@@ -18,15 +18,12 @@ Line = tuple[str, str, str, str, str, str, str, str, str]
 
 def clock_lines(files: Files) -> Iterator[Line]:
     """A line for each batch of the windows, in the order of their receipt."""
-    read = decoder()
     named = {sha for window in json.loads(files["windows.json"]) for sha in window["batches"]}
     for one in json.loads(files["skeleton.json"]):
         if one["sha256"] not in named:
             continue
-        batch = read(gunzip(files[f"batches/{one['sha256']}.msgpack.gz"]))
-        clocks = [interval.clock for interval in batch.intervals if interval.clock is not None]
-        first, last = (pick(interval.ts for interval in batch.intervals) for pick in (min, max))
-        errors = [clock.error_ms for clock in clocks if clock.error_ms is not None]
+        facts = facts_of_batch(files[f"batches/{one['sha256']}.msgpack.gz"])
+        first, last = min(facts.instants), max(facts.instants)
         received_ms = int(one["received_us"]) // 1000
         yield (
             one["node"],
@@ -35,7 +32,7 @@ def clock_lines(files: Files) -> Iterator[Line]:
             utc_text(received_ms),
             utc_text(first),
             utc_text(last),
-            " ".join(sorted({clock.status for clock in clocks})) or "not said",
-            str(max(errors)) if errors else "",
+            " ".join(sorted(set(facts.clocks))) or "not said",
+            str(max(facts.errors_ms)) if facts.errors_ms else "",
             str(received_ms - last),
         )

@@ -7,7 +7,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent import wire
 from claims.document import document_of
@@ -24,7 +24,7 @@ from fleet.domain.context import Dated
 from fleet.domain.node_hours import ReceivedBatch, refold
 from fleet.domain.rules import Rules, read_rules
 from fleet.domain.slots import SLOTS_PER_HOUR
-from fleet.domain.state import NodeState
+from fleet.domain.state import FORMAT, NodeState
 
 Files = Mapping[str, bytes]
 
@@ -139,9 +139,11 @@ def folded_windows(files: Files, progress: Callable[[int, int], None] = lambda d
     for number, window in enumerate(windows):
         batches = []
         for sha in window["batches"]:
-            raw = gunzip(files[f"batches/{sha}.msgpack.gz"])
+            body = files[f"batches/{sha}.msgpack.gz"]
             received_ms = int(skeleton[sha]["received_us"]) // 1000
-            batches.append(ReceivedBatch(bytes.fromhex(sha), received_ms, read(raw)))
+            batch = read(gunzip(body))
+            remember(body, batch)
+            batches.append(ReceivedBatch(bytes.fromhex(sha), received_ms, batch))
         opening = None
         if window["state"]:
             opening = NodeState.from_bytes(files[window["state"]])
@@ -154,6 +156,51 @@ def folded_windows(files: Files, progress: Callable[[int, int], None] = lambda d
         low, high = first * SLOTS_PER_HOUR, (last - window["margin"]) * SLOTS_PER_HOUR
         yield window, clipped(found, low, high), clipped(used, low, high)
         progress(number + 1, len(windows))
+
+
+def other_state_format(files: Files) -> int | None:
+    """The format of the pack's states where it is a whole number and another one than this release folds from."""
+    for name in sorted(one for one in files if one.startswith("states/")):
+        raw = files[name]
+        try:
+            form = json.loads(raw[3 : 3 + int.from_bytes(raw[:3], "big")])[0]
+        except (ValueError, IndexError, KeyError, TypeError):
+            continue  # no state at all: the fold says so
+        if isinstance(form, int) and form != FORMAT:
+            return form
+    return None
+
+
+class BatchFacts(NamedTuple):
+    """What other checks than the fold need of a batch: its samples' instants (ms), what its clocks said."""
+
+    instants: tuple[int, ...]
+    clocks: tuple[str, ...]
+    errors_ms: tuple[int, ...]
+
+
+#: Facts by the batch's own bytes, so that no pack can leave wrong ones behind for another.
+_known: dict[bytes, BatchFacts] = {}
+MOST_KNOWN = 200_000
+
+
+def remember(body: bytes, batch: Any) -> BatchFacts:
+    """Keep the facts of a batch that was decoded anyway."""
+    clocks = [interval.clock for interval in batch.intervals if interval.clock is not None]
+    found = BatchFacts(
+        tuple(interval.ts for interval in batch.intervals),
+        tuple(clock.status for clock in clocks),
+        tuple(clock.error_ms for clock in clocks if clock.error_ms is not None),
+    )
+    if len(_known) >= MOST_KNOWN:
+        _known.clear()
+    _known[body] = found
+    return found
+
+
+def facts_of_batch(body: bytes) -> BatchFacts:
+    """The facts of a batch, decoded once."""
+    return _known.get(body) or remember(body, decoder()(gunzip(body)))
 
 
 def fold_window(
