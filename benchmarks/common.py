@@ -6,6 +6,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -136,8 +137,31 @@ def repeat(rounds: int, one: Callable[[int], dict[str, float]], calibrator: str)
     return figures
 
 
+@dataclass(frozen=True)
+class Table:
+    """What `show` printed: a title with the rounds kept, and (label, median, lowest, highest) per row."""
+
+    title: str
+    rows: list[tuple[str, float, float, float]]
+
+    def markdown(self) -> str:
+        """The same for a document."""
+        lines = [f"### {self.title}", "", "| figure | median | range |", "|---|---:|---|"]
+        lines += [
+            f"| {label.strip().replace('|', '/')} | {middle:,.2f} | {low:,.2f} … {high:,.2f} |"
+            for label, middle, low, high in self.rows
+        ]
+        return "\n".join(lines) + "\n"
+
+
+shown: list[Table] = []
+
+
 def show(title: str, figures: dict[str, Any], rows: Sequence[tuple[str, str]]) -> None:
-    """Print the chosen figures as a table: median and range of the kept rounds."""
+    """Print the chosen figures as a table: median and range of the kept rounds. It is kept in `shown`."""
+    quiet = "" if figures["kept"] >= 5 else "; inconclusive, fewer than five quiet rounds"
+    numbers = [(label, figures[name], *figures[f"{name}_range"]) for name, label in rows]
+    shown.append(Table(f"{title} ({figures['kept']} of {figures['rounds']} rounds kept{quiet})", numbers))
     print(f"{title} ({figures['kept']} of {figures['rounds']} rounds kept)")
     if figures["kept"] < 5:
         print("  inconclusive: fewer than five quiet rounds")

@@ -9,3 +9,9 @@ class ClaimsConfig(AppConfig):
     """Lives in each org's schema."""
 
     name = "claims"
+
+    def ready(self) -> None:
+        """Tell the fleet what claims need of its evidence."""
+        from claims.holds import connect
+
+        connect()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from django.db.models import Max, Q
+from django.db.models import Q
 
 from claims.document import document_of
 from claims.domain.assemble import assemble
@@ -27,7 +27,8 @@ from claims.windows import ticket_rows, window_rows
 from claims.witnesses import witnessed_spans
 from fleet.dated import get_org_dated
 from fleet.domain.slots import HOUR_MS, SLOT_MS, SLOTS_PER_HOUR
-from fleet.models import Inbox, Node, NodeLive
+from fleet.models import Node
+from fleet.selectors_waiting import folded_through, unfolded_before
 
 #: How far beyond the period facts are read, so that runs over its edges are whole.
 MARGIN_MS = 31 * 86_400_000
@@ -215,7 +216,7 @@ def _money(invoice: Invoice | None) -> dict[str, Any]:
 
 def _watermark() -> str | None:
     """Up to when received batches are in the strips."""
-    last = Inbox.objects.filter(folded_at__isnull=False).aggregate(last=Max("received_at"))["last"]
+    last = folded_through()
     return None if last is None else last.isoformat()
 
 
@@ -223,9 +224,7 @@ def waiting(end_ms: int) -> int:
     """How many batches of the time before `end_ms` are received and not in the strips yet, and nodes whose late facts
     of that time wait. What comes of later days does not matter: a live org always has some.
     """
-    last_day = datetime.fromtimestamp((end_ms - 1) / 1000, UTC).date()
-    unfolded = Inbox.objects.filter(folded_at=None, error=None, sample_day__lte=last_day).count()
-    return unfolded + NodeLive.objects.filter(dirty_hour__lt=-(-end_ms // HOUR_MS)).count()
+    return unfolded_before(-(-end_ms // HOUR_MS))
 
 
 def plain_overlay(one: Overlay) -> dict[str, Any]:

@@ -30,13 +30,14 @@ from claims.verify.pack_file import ANCHORED, MANIFEST_TAG, UNANCHORED, ZIP_DATE
 from claims.verify.recompute import fold_window
 from claims.verify.setting import Recording
 from claims.verify.words import verify_md
+from fleet import evidence
 from fleet.bodies import decompress, load_row
 from fleet.dated import dated_for
 from fleet.domain.rules import load_rules
 from fleet.domain.slots import HOUR_MS, SLOT_MS, SLOTS_PER_HOUR
 from fleet.domain.state import NodeState
-from fleet.folding import received_batch
-from fleet.models import Inbox, NodeHour
+from fleet.folding import decoded
+from fleet.models import NodeHour
 from orgs.models import Org
 from orgs.sheets import cell
 
@@ -313,16 +314,13 @@ def _windows(report: Report, nodes: dict[int, str]) -> tuple[list[dict[str, Any]
         dated = dated_of(node_id)
         for low, high in _stretches(sorted(wanted)):
             last = high + MARGIN_HOURS
-            found = Inbox.objects.filter(
-                node_ref=node_id, first_hour__lte=last + 1, last_hour__gte=low - 1, error=None
-            ).values_list("sha256", "body", "received_at")
-            rows = [(bytes(sha), bytes(body), at) for sha, body, at in found]
-            mine = {sha.hex(): body for sha, body, _ in rows}
+            found = [one for one in evidence.batches_of([node_id], low - 1, last + 1) if one.has_bytes]
+            mine = {one.sha256.hex(): one.member() for one in found}
             bodies.update(mine)
             state = _state_before(node_id, low)
             setting = Recording(dated)
             opening = NodeState.from_bytes(state) if state else None
-            fold_window(opening, low, last, [received_batch(*row) for row in rows], setting)
+            fold_window(opening, low, last, [decoded(one) for one in found], setting)
             windows.append(
                 {
                     "node": nodes[node_id],
@@ -365,26 +363,23 @@ def _state_before(node_id: int, hour: int) -> bytes:
 
 def _skeleton(nodes: dict[int, str], first_ms: int, end_ms: int, bodies: dict[str, bytes]) -> list[dict[str, Any]]:
     """Every batch of the month of every node: what the log's leaves are made of."""
-    found = Inbox.objects.filter(
-        node_ref__in=list(nodes), last_hour__gte=first_ms // HOUR_MS, first_hour__lte=(end_ms - 1) // HOUR_MS
-    )
-    rows = {bytes(one[0]).hex(): one for one in found.values_list(*_COLUMNS)}
-    missing = [bytes.fromhex(sha) for sha in bodies if sha not in rows]
-    rows.update({bytes(one[0]).hex(): one for one in Inbox.objects.filter(sha256__in=missing).values_list(*_COLUMNS)})
+    found = evidence.all_of(list(nodes), first_ms // HOUR_MS, (end_ms - 1) // HOUR_MS, bodies=False)
+    rows = {one.sha256.hex(): one.row for one in found if one.reason != "seq_conflict" and not one.row.is_seq_conflict}
+    for sha in bodies:
+        if sha not in rows and (one := evidence.get_batch(bytes.fromhex(sha))) is not None:
+            rows[sha] = one.row
     out = [
         {
             "sha256": sha,
-            "received_us": str(micros(row[1])),
-            "cluster": row[2],
-            "node": row[3],
-            "agent": row[4],
-            "seq": None if row[5] is None else str(row[5]),
+            "received_us": str(row.received_us),
+            "cluster": row.cluster,
+            "node": row.node,
+            "agent": row.agent_id,
+            "seq": None if row.seq is None else str(row.seq),
         }
         for sha, row in rows.items()
     ]
     return sorted(out, key=lambda one: (int(one["received_us"]), one["sha256"]))
 
-
-_COLUMNS = ("sha256", "received_at", "cluster", "node", "agent_id", "seq")
 
 __all__ = ["incidents_csv", "make_pack", "zipped"]

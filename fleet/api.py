@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from django.db import connection
+from django.db.models import Exists, OuterRef, Subquery
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -19,9 +20,10 @@ from fleet.api_ingest import Batches
 from fleet.api_params import Unprocessable, allow, cursor, instant, number, page_size
 from fleet.api_throttle import Rate, ReadRate
 from fleet.domain.slots import HOUR_MS
-from fleet.models import Cluster, Inbox
+from fleet.models import BatchMark, Cluster, Inbox, Waiting
 from fleet.reading import Period
 from fleet.selectors import fleet_summary
+from fleet.selectors_api_evidence import keys_of
 from goodput_site.pagination import CursorPages
 from orgs.authentication import Refused
 from orgs.errors import KeyRefused
@@ -88,7 +90,7 @@ class Fleet(OrgView):
 
     @extend_schema(
         operation_id="get_fleet",
-        parameters=[OpenApiParameter("period", str, description="24h (default), 7d or 30d")],
+        parameters=[OpenApiParameter("period", str, description="24h (default), 7d, 30d or 90d")],
         responses={200: OpenApiTypes.OBJECT},
     )
     def get(self, request: Request) -> Response:
@@ -128,6 +130,8 @@ class EvidenceSerializer(serializers.ModelSerializer[Inbox]):
     """One received batch: what was kept, without its bytes."""
 
     sha256 = serializers.SerializerMethodField(help_text="Lower-case hex SHA-256 of the MessagePack bytes.")
+    is_folded = serializers.SerializerMethodField(help_text="Whether it is in the strips.")
+    error = serializers.CharField(source="mark", allow_null=True, help_text="Why it is not, or what is odd about it.")
 
     class Meta:
         model = Inbox
@@ -140,13 +144,17 @@ class EvidenceSerializer(serializers.ModelSerializer[Inbox]):
             "received_at",
             "has_suspect_clock",
             "is_seq_conflict",
-            "folded_at",
+            "is_folded",
             "error",
         ]
 
     def get_sha256(self, batch: Inbox) -> str:
         """The hash as hex."""
         return bytes(batch.sha256).hex()
+
+    def get_is_folded(self, batch: Any) -> bool:
+        """Whether it left the queue into the strips."""
+        return not batch.waits and not batch.is_seq_conflict and batch.mark in (None, BatchMark.Reason.MOVED)
 
 
 class NewestFirst(CursorPages):
@@ -156,13 +164,17 @@ class NewestFirst(CursorPages):
 
 
 class Evidence(generics.ListAPIView[Inbox], OrgView):
-    """Received batches."""
+    """Received batches of the weeks that are not packed yet."""
 
     renderer_classes = JSON_OR_CSV
     columns = tuple(EvidenceSerializer.Meta.fields)
     serializer_class = EvidenceSerializer
     pagination_class = NewestFirst
-    queryset = Inbox.objects.defer("body")
+    _same = {"sample_day": OuterRef("sample_day"), "sha256": OuterRef("sha256")}
+    queryset = Inbox.objects.defer("body").annotate(
+        mark=Subquery(BatchMark.objects.filter(**_same).values("reason")[:1]),
+        waits=Exists(Waiting.objects.filter(**_same)),
+    )
 
     def get_queryset(self) -> Any:
         """Those that the key may see."""
@@ -173,7 +185,7 @@ class Evidence(generics.ListAPIView[Inbox], OrgView):
         if self.key.cluster:
             batches = batches.filter(cluster=self.key.cluster)
         if node_id is not None:
-            batches = batches.filter(node_ref=node_id)
+            batches = batches.filter(node_key__in=keys_of(node_id))
         if begin is not None:
             batches = batches.filter(last_hour__gte=begin // HOUR_MS)
         if end is not None:
@@ -182,7 +194,7 @@ class Evidence(generics.ListAPIView[Inbox], OrgView):
 
     @extend_schema(
         operation_id="list_batches",
-        summary="Batches received, newest first",
+        summary="Batches received, newest first; of older weeks, which are packed, ask for one by its hash",
         parameters=[
             OpenApiParameter("node_id", int, description="Only this node's."),
             OpenApiParameter("from", OpenApiTypes.DATETIME, description="Only those that touch this hour or later."),

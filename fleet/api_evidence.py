@@ -20,14 +20,15 @@ from fleet import api_shapes as shapes
 from fleet.api import ListView, OrgView
 from fleet.api_nodes import NONE_SUCH
 from fleet.domain.rules import Rules
-from fleet.models import Inbox
+from fleet.evidence import Batch as StoredBatch
 from fleet.selectors_api import TooMuch, Wanted
 from fleet.selectors_api_availability import GROUPS, get_availability
-from fleet.selectors_api_evidence import get_batch
+from fleet.selectors_api_evidence import get_batch, is_waiting
 from fleet.selectors_live import to_ms
 from fleet.selectors_rules import find_rules, rules_now
 
 AVAILABILITY_LIMIT_HOURS = 400 * 24
+BYTES_DROPPED = "The bytes of this batch were dropped after the raw horizon; its hash and its verdicts are kept."
 SHA256 = re.compile(r"[0-9a-f]{64}")
 VERSION = re.compile(r"\d{4}-\d\d-\d\d[a-z]?(\+[0-9a-f]{12})?")
 RULES_PARAM = schema.param("version", "Version of the rule set; the newest unless said.")
@@ -36,7 +37,7 @@ RULES_PARAM = schema.param("version", "Version of the rule set; the newest unles
 class BatchView(OrgView):
     """One received batch that the key may see."""
 
-    def batch(self, sha256: str, *, with_body: bool = False) -> Inbox:
+    def batch(self, sha256: str, *, with_body: bool = False) -> StoredBatch:
         """It. Raises NotFound → 404; what is no hash in lower-case hex is none."""
         found = get_batch(bytes.fromhex(sha256), self.cluster, with_body) if SHA256.fullmatch(sha256) else None
         if found is None:
@@ -51,7 +52,8 @@ class Batch(BatchView):
     def get(self, request: Request, sha256: str) -> Response:
         """What was kept of a batch: who sent it, when it was received, the hours that it touched."""
         ask.allow(request.query_params, ())
-        return Response(shapes.batch(self.batch(sha256)))
+        found = self.batch(sha256)
+        return Response(shapes.batch(found, is_waiting(found)))
 
 
 class GzipRenderer(BaseRenderer):
@@ -79,10 +81,15 @@ class BatchBody(BatchView):
         },
     )
     def get(self, request: Request, sha256: str) -> HttpResponse:
-        """The exact gzip member as it was received; its content hashes to the batch's SHA-256."""
+        """The exact gzip member as it was received; its content hashes to the batch's SHA-256.
+
+        404 as well where the bytes were dropped after the raw horizon: the batch's line then says what is left.
+        """
         ask.allow(request.query_params, ())
         found = self.batch(sha256, with_body=True)
-        response = HttpResponse(bytes(found.body), content_type="application/gzip")
+        if not found.has_bytes:
+            raise NotFound(BYTES_DROPPED)
+        response = HttpResponse(found.member(), content_type="application/gzip")
         response["Content-Disposition"] = f'attachment; filename="{sha256}.msgpack.gz"'
         response["ETag"] = f'"{sha256}"'
         response["Cache-Control"] = "private, max-age=31536000, immutable"

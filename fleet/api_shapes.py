@@ -11,8 +11,10 @@ from fleet.domain.rules import Reason, Rules
 from fleet.domain.slots import HOUR_MS, SLOT_MS, SLOT_S
 from fleet.domain.strips import StripRun
 from fleet.domain.verdicts import State, Verdict
+from fleet.evidence import Batch
 from fleet.fleet_json import floored, when
-from fleet.models import Inbox, Incident, IncidentNote
+from fleet.ingest import MAX_HOUR
+from fleet.models import Incident, IncidentNote
 from fleet.selectors_api import GpuLine, NodeLine, Span
 from fleet.selectors_api_availability import KNOWN, Group, Tally
 from fleet.selectors_api_explain import Explanation
@@ -383,32 +385,34 @@ def note(one: IncidentNote) -> dict[str, Any]:
     return {"id": one.pk, "at": stamp(one.at), "author": one.author, "text": one.text}
 
 
-def batch(one: Inbox) -> dict[str, Any]:
+def batch(one: Batch, is_waiting: bool) -> dict[str, Any]:
     """A received batch in full, without its bytes."""
+    row = one.row
     return {
-        "sha256": bytes(one.sha256).hex(),
-        "cluster": one.cluster,
-        "node": one.node,
-        "node_id": one.node_ref,
-        "agent_id": one.agent_id,
-        "seq": one.seq,
-        "boot_id": one.boot_id,
+        "sha256": one.sha256.hex(),
+        "cluster": row.cluster,
+        "node": row.node,
+        "node_id": one.node_id,
+        "agent_id": row.agent_id,
+        "seq": row.seq,
+        "boot_id": row.boot_id,
         "sample_day": one.sample_day.isoformat(),
         "received_at": stamp(one.received_at),
-        "signature": bytes(one.signature).hex() if one.signature else None,
-        "has_suspect_clock": one.has_suspect_clock,
-        "is_seq_conflict": one.is_seq_conflict,
-        "folded_at": stamp(one.folded_at),
+        "signature": row.signature.hex() if row.signature else None,
+        "has_suspect_clock": row.has_suspect_clock,
+        "is_seq_conflict": row.is_seq_conflict,
+        "is_folded": not is_waiting and one.is_evidence,
+        "is_packed": one.entry is not None,
         "hours": _hours(one),
-        "dropped_batches": one.dropped_total,
-        "error": one.error,
-        "body": f"/v1/batches/{bytes(one.sha256).hex()}/body",
+        "dropped_batches": row.dropped_total,
+        "error": ": ".join(part for part in (one.reason.removeprefix("moved"), one.error) if part) or None,
+        "body": f"/v1/batches/{one.sha256.hex()}/body",
     }
 
 
-def _hours(one: Inbox) -> dict[str, str | None] | None:
-    """The hours that its items were placed in, half-open; null before it is folded."""
-    if one.first_hour is None or one.last_hour is None:
+def _hours(one: Batch) -> dict[str, str | None] | None:
+    """The hours that its items belong to, half-open; null where they could not be placed in time."""
+    if one.reason == "suspect_clock" or one.last_hour >= MAX_HOUR:
         return None
     return {"from": when(one.first_hour * HOUR_MS), "to": when((one.last_hour + 1) * HOUR_MS)}
 

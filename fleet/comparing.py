@@ -18,7 +18,8 @@ from fleet.domain.rules import Amendment, RuleChange, Rules, diff
 from fleet.domain.slots import HOUR_MS
 from fleet.domain.strips import HourRow
 from fleet.models import Node, NodeHour
-from fleet.refolding import _batches_of, _last_hour, _opening, _row
+from fleet.refold_batches import NodeBatches
+from fleet.refolding import last_hour, opening_state, stored_row
 
 
 @dataclass(frozen=True)
@@ -101,11 +102,11 @@ def _compare_node(
         return None
     first = min(stored)
     refolded = refold(
-        _opening(node.pk, first),
+        opening_state(node.pk, first),
         first,
-        min(_last_hour(node.pk, first), until_hour - 1),
-        _batches_of(node.pk),
-        lambda hour: _row(node.pk, hour) if hour < first else None,
+        min(last_hour(node.pk, first, until_hour), until_hour - 1),
+        NodeBatches(node.pk).load,
+        lambda hour: stored_row(node.pk, hour) if hour < first else None,
         dated,
     )
     made = {hour: row for hour, row in refolded.rows.items() if from_hour <= hour < until_hour}

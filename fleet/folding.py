@@ -6,11 +6,10 @@ connection and its batches are simply found again. One chunk is one transaction.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -20,117 +19,63 @@ from django.db import connection, transaction
 
 from agent.wire import SIMULATED_SUFFIX
 from fleet import decode
+from fleet import waiting as queue
 from fleet.agents.marks import Folded, folded, note
-from fleet.bodies import compress, decompress, load_row
+from fleet.bodies import compress
 from fleet.dated import NodeDated, dated_for, get_org_dated, hour_at
 from fleet.domain.node_hours import ReceivedBatch, advance, rows_needed
 from fleet.domain.rules import Rules
 from fleet.domain.state import NodeState
 from fleet.domain.strips import HourRow
 from fleet.domain.summary import current
-from fleet.domain.verdicts import State
+from fleet.errors import BatchRejected
+from fleet.evidence import Batch
 from fleet.incidents import sync_incidents
 from fleet.models import Cluster
+from fleet.node_rows import read_rows, write_hours
 from fleet.node_summary import as_json, models_of
-from fleet.selectors_waiting import MAX_ATTEMPTS
-from fleet.services import NodeKey, ensure_nodes, mark_simulated
+from fleet.partitions import EPOCH
+from fleet.services import ensure_nodes, find_node, mark_simulated
 from fleet.sql import columns, execute
+from fleet.waiting import Live, Mark, Waiting, is_moved
 
 log = logging.getLogger(__name__)
 BUDGET_SECONDS = 20.0
 
-SUMS = (
-    "gpus",
-    *(f"{state.value}_s" for state in State),
-    "down_s",
-    "degraded_s",
-    "nominal_sum",
-    "lower_sum",
-    "upper_sum",
-)
-_WAITING = """
-select sample_day, sha256, cluster, node, hw_id, is_seq_conflict from fleet_inbox
- where folded_at is null and attempts < %b order by received_at limit %b
-"""
-_BODIES = """
-select i.sample_day, i.sha256, i.body, i.received_at, i.dropped_total
-  from unnest(%b::date[], %b::bytea[]) as w(sample_day, sha256)
-  join fleet_inbox i on i.sample_day = w.sample_day and i.sha256 = w.sha256
- where i.folded_at is null
-"""
-_CLAIM = """
-select node_id, state, dirty_hour, dirty_through, dropped_total, batches, (summary -> 'models')::text
-  from fleet_nodelive where node_id = any(%b) order by node_id for update skip locked
-"""
-_FOLDED = """
-update fleet_inbox i set folded_at = clock_timestamp(), node_ref = w.node_ref, first_hour = w.first_hour,
-       last_hour = w.last_hour, error = w.error
-  from unnest(%b::date[], %b::bytea[], %b::bigint[], %b::int[], %b::int[], %b::text[])
-       as w(sample_day, sha256, node_ref, first_hour, last_hour, error)
- where i.sample_day = w.sample_day and i.sha256 = w.sha256
-"""
-_FAILED = """
-update fleet_inbox i set attempts = attempts + 1, error = %b
-  from unnest(%b::date[], %b::bytea[]) as w(sample_day, sha256)
- where i.sample_day = w.sample_day and i.sha256 = w.sha256
-"""
-_ROWS = """
-select h.node_id, h.hour, h.body from unnest(%b::bigint[], %b::int[]) as w(node_id, hour)
-  join fleet_nodehour h on h.node_id = w.node_id and h.hour = w.hour
-"""
-_HOURS = """
-insert into fleet_nodehour (node_id, hour, body, rules, is_final, closed_by, {sums})
-select * from unnest(%b::bigint[], %b::int[], %b::bytea[], %b::text[], %b::boolean[], %b::int[], {arrays})
-on conflict (node_id, hour) do update set body = excluded.body, rules = excluded.rules, is_final = excluded.is_final,
-       closed_by = excluded.closed_by, {updates}
-""".format(
-    sums=", ".join(SUMS),
-    arrays=", ".join(["%b::int[]"] * len(SUMS)),
-    updates=", ".join(f"{name} = excluded.{name}" for name in SUMS),
-)
 _LIVE = """
 update fleet_nodelive l set state = w.state, dirty_hour = w.dirty_hour, dirty_through = w.dirty_through,
        last_sample_at = w.last_sample_at, last_received_at = greatest(l.last_received_at, w.last_received_at),
-       agent_version = w.agent_version, dropped_total = w.dropped_total, batches = w.batches,
-       summary = w.summary::jsonb
+       agent_version = w.agent_version, dropped_total = w.dropped_total, summary = w.summary::jsonb
   from unnest(%b::bigint[], %b::bytea[], %b::int[], %b::int[], %b::timestamptz[], %b::timestamptz[], %b::text[],
-       %b::bigint[], %b::bigint[], %b::text[])
+       %b::bigint[], %b::text[])
        as w(node_id, state, dirty_hour, dirty_through, last_sample_at, last_received_at, agent_version,
-            dropped_total, batches, summary)
+            dropped_total, summary)
  where l.node_id = w.node_id
 """
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """A batch in the inbox, without its body."""
-
-    sample_day: Any
-    sha256: bytes
-    key: NodeKey
-    is_seq_conflict: bool
-
-
-@dataclass
-class Live:
-    """A claimed node: what its NodeLive row holds."""
-
-    node_id: int
-    state: NodeState | None
-    dirty: list[int]
-    dropped_total: int
-    batches: int
-    models: dict[str, str]
+_DIRTY = """
+insert into fleet_dirtyspan (node_id, first_hour, last_hour) select * from unnest(%b::bigint[], %b::int[], %b::int[])
+on conflict (node_id) do update set first_hour = least(fleet_dirtyspan.first_hour, excluded.first_hour),
+   last_hour = greatest(fleet_dirtyspan.last_hour, excluded.last_hour)
+ where fleet_dirtyspan.first_hour > excluded.first_hour or fleet_dirtyspan.last_hour < excluded.last_hour
+"""
+_DROPPED = """
+update fleet_node n set dropped_total = w.count from unnest(%b::bigint[], %b::bigint[]) as w(id, count)
+ where n.id = w.id and n.dropped_total < w.count
+"""
+TOP_UPS = 8  # how often a chunk looks further down the queue when another worker holds the nodes of what it found
 
 
 @dataclass
 class Writes:
     """Everything that one chunk writes, gathered so that each table is written once."""
 
-    folded: list[tuple[Any, ...]] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)  # ids in the queue
+    marks: list[Mark] = field(default_factory=list)
     failed: dict[str, list[Waiting]] = field(default_factory=lambda: defaultdict(list))
     hours: dict[tuple[int, int], HourRow] = field(default_factory=dict)
     live: list[tuple[Any, ...]] = field(default_factory=list)
+    dirty: list[tuple[int, int, int]] = field(default_factory=list)
+    dropped: list[tuple[int, int]] = field(default_factory=list)
     clusters: dict[str, bool] = field(default_factory=dict)
     seen: list[Folded] = field(default_factory=list)
 
@@ -153,83 +98,81 @@ def fold_chunk(now: datetime, size: int) -> int:
     with connection.cursor() as cursor:
         # What this transaction writes can be made again: if a crash loses it, its batches simply still wait.
         cursor.execute("set local synchronous_commit = off")
-    waiting = _waiting(size)
-    if not waiting:
-        return 0
     writes = Writes()
-    ghosts = _of_removed_demos(waiting)
-    foldable: list[Waiting] = []
-    for item in waiting:
-        if item.is_seq_conflict or item.sha256 in ghosts:
-            reason = "seq_conflict" if item.is_seq_conflict else "cluster_removed"
-            writes.folded.append((item.sample_day, item.sha256, None, None, None, reason))
-        else:
-            foldable.append(item)
-    node_ids = ensure_nodes(item.key for item in foldable)
-    lives = _claim(node_ids.values())
-    bodies = _bodies([item for item in foldable if node_ids[item.key] in lives])
+    sealed_until = sealed_hour()
+    lives: dict[int, Live] = {}
     by_node: dict[int, list[Waiting]] = defaultdict(list)
-    for item in foldable:
-        if item.sha256 in bodies:  # else another worker has its node, or folded it meanwhile
-            by_node[node_ids[item.key]].append(item)
+    bodies: dict[bytes, tuple[bytes, datetime, int | None]] = {}
+    last, busy = 0, set[int]()
+    for _ in range(TOP_UPS):
+        found = queue.take(size - len(bodies) - len(writes.done), last, busy)
+        if not found:
+            break
+        last = found[-1].id
+        foldable = _sort_out(found, sealed_until, writes)
+        node_ids = ensure_nodes(item.key for item in foldable)
+        lives.update(queue.claim(id_ for id_ in node_ids.values() if id_ not in lives))
+        busy.update(key.number for key, node_id in node_ids.items() if node_id not in lives)
+        mine = [item for item in foldable if node_ids[item.key] in lives]
+        more = queue.bodies(mine)
+        bodies.update(more)
+        for item in mine:
+            if item.sha256 in more:  # else another worker folded it meanwhile
+                by_node[node_ids[item.key]].append(item)
+        if len(found) == len(mine) or len(bodies) + len(writes.done) >= size:
+            break
+    if not by_node and not writes.done:
+        return 0
     org = get_org_dated()
     dated = dated_for(by_node, org)
-    rows = _rows_of(lives.values())
+    wanted = [live for node_id, live in lives.items() if node_id in by_node and live.state]
+    rows = read_rows((live.node_id, hour) for live in wanted for hour in rows_needed(live.state))
     for node_id, items in by_node.items():
-        _fold_node(lives[node_id], items, bodies, rows[node_id], dated(node_id), now, writes)
+        _fold_node(lives[node_id], items, bodies, rows.get(node_id, {}), dated(node_id), now, writes, sealed_until)
     _write(writes, org.book.at(hour_at(now)))
-    return len(writes.folded) + sum(len(items) for items in writes.failed.values())
+    return len(writes.done) + sum(len(items) for items in writes.failed.values())
 
 
-def _of_removed_demos(waiting: list[Waiting]) -> set[bytes]:
+def sealed_hour() -> int:
+    """The hours before this one are sealed in the current org, 0 when none is; no more until the transaction ends."""
+    execute("select pg_advisory_xact_lock_shared(hashtext(current_schema() || '.seal'))", [])
+    rows = execute("select coalesce(max(day) + 1, 0) * 24 from fleet_sealedday", [])
+    return int(rows[0][0])
+
+
+def _sort_out(found: list[Waiting], sealed_until: int, writes: Writes) -> list[Waiting]:
+    """Those that can be folded; the others leave the queue with a mark that says why."""
+    ghosts = _of_removed_demos(found)
+    foldable = []
+    for item in found:
+        if item.is_seq_conflict:
+            reason = "seq_conflict"
+        elif item.sha256 in ghosts:
+            reason = "cluster_removed"
+        elif item.last_hour < sealed_until and item.sample_day != EPOCH:
+            reason = "sealed"
+        else:
+            foldable.append(item)
+            continue
+        writes.done.append(item.id)
+        node_id = find_node(item.key) if reason == "sealed" else None
+        writes.marks.append((item.sample_day, item.sha256, reason, node_id, item.first_hour, item.last_hour, ""))
+    return foldable
+
+
+def _of_removed_demos(found: list[Waiting]) -> set[bytes]:
     """Those that a simulated agent sent for a cluster that was removed: kept out, so that a demo stays removed."""
     removed = set(Cluster.objects.filter(removed_at__isnull=False).values_list("name", flat=True))
-    bodies = _bodies([item for item in waiting if item.key.cluster in removed])
+    bodies = queue.bodies([item for item in found if item.key.cluster in removed]) if removed else {}
     return {sha256 for sha256, (body, _, _) in bodies.items() if _is_simulated(body)}
 
 
 def _is_simulated(body: bytes) -> bool:
-    return bool(decode.decode_trusted(decode.gunzip(body)).agent_version.endswith(SIMULATED_SUFFIX))
-
-
-def _waiting(size: int) -> list[Waiting]:
-    return [
-        Waiting(day, sha256, NodeKey(cluster, node, hw_id), conflict)
-        for day, sha256, cluster, node, hw_id, conflict in execute(_WAITING, [MAX_ATTEMPTS, size])
-    ]
-
-
-def _claim(node_ids: Iterable[int]) -> dict[int, Live]:
-    """The nodes among these that no other worker holds, locked until the transaction ends."""
-    return {
-        node_id: Live(
-            node_id,
-            NodeState.from_bytes(decompress(state)) if state else None,
-            [hour for hour in (dirty_hour, dirty_through) if hour is not None],
-            dropped,
-            batches,
-            json.loads(models) if models else {},
-        )
-        for node_id, state, dirty_hour, dirty_through, dropped, batches, models in execute(
-            _CLAIM, [sorted(set(node_ids))]
-        )
-    }
-
-
-def _bodies(items: list[Waiting]) -> dict[bytes, tuple[bytes, datetime, int | None]]:
-    """sha256 -> (body, received_at, dropped_total) of those that still wait."""
-    found = execute(_BODIES, [[item.sample_day for item in items], [item.sha256 for item in items]])
-    return {sha256: (body, received_at, dropped) for _, sha256, body, received_at, dropped in found}
-
-
-def _rows_of(lives: Iterable[Live]) -> dict[int, dict[int, HourRow]]:
-    """Per node the stored hours that the fold goes on writing."""
-    wanted = [(live.node_id, hour) for live in lives for hour in (rows_needed(live.state) if live.state else ())]
-    rows: dict[int, dict[int, HourRow]] = defaultdict(dict)
-    if wanted:
-        for node_id, hour, body in execute(_ROWS, columns(wanted)):
-            rows[node_id][hour] = load_row(body)
-    return rows
+    try:
+        batch = decode.decode_trusted(decode.gunzip(body))
+    except BatchRejected:
+        return False  # the fold sets it aside
+    return bool(batch.agent_version.endswith(SIMULATED_SUFFIX))
 
 
 def _fold_node(
@@ -240,6 +183,7 @@ def _fold_node(
     dated: NodeDated,
     now: datetime,
     writes: Writes,
+    sealed_until: int,
 ) -> None:
     """Run the pure fold over one node's batches and note down what is to be written."""
     ok, outcome = _advance(live, items, bodies, rows, dated, writes)
@@ -253,13 +197,21 @@ def _fold_node(
     else:
         summary = "{}"  # nothing of this node could be placed in time yet
     for item in ok:
-        first_hour, last_hour = outcome.touched.get(item.sha256, (None, None))
-        reason = "suspect_clock" if item.sha256 in outcome.suspect else None
-        writes.folded.append((item.sample_day, item.sha256, live.node_id, first_hour, last_hour, reason))
+        writes.done.append(item.id)
+        placed = outcome.touched.get(item.sha256)
+        if item.sha256 in outcome.suspect:
+            writes.marks.append((item.sample_day, item.sha256, "suspect_clock", live.node_id, None, None, ""))
+        elif placed is not None and is_moved(item.sample_day, (item.first_hour, item.last_hour), placed):
+            reason = "sealed" if placed[1] < sealed_until else "moved"
+            writes.marks.append((item.sample_day, item.sha256, reason, live.node_id, *placed, ""))
     batches = {received.sha256: received.batch for received in outcome.received}
     writes.seen += [folded(item.sample_day, item.sha256, live.node_id, batches[item.sha256]) for item in ok]
     for hour, row in outcome.rows.items():
-        writes.hours[(live.node_id, hour)] = row
+        if hour >= sealed_until:
+            writes.hours[(live.node_id, hour)] = row
+    outcome.dirty = sorted({max(hour, sealed_until) for hour in outcome.dirty if hour >= sealed_until - 1})
+    if outcome.dirty:
+        writes.dirty.append((live.node_id, outcome.dirty[0], outcome.dirty[-1]))
     dropped = [count for item in ok if (count := bodies[item.sha256][2]) is not None]
     writes.live.append(
         (
@@ -271,10 +223,11 @@ def _fold_node(
             instant(max(batch.received_at_ms for batch in outcome.received)),
             newest.agent_version,
             max([live.dropped_total, *dropped]),
-            live.batches + len(ok),
             summary,
         )
     )
+    if dropped and max(dropped) > live.dropped_total:
+        writes.dropped.append((live.node_id, max(dropped)))
     for received in outcome.received:
         name, is_simulated = received.batch.cluster_id, received.batch.agent_version.endswith(SIMULATED_SUFFIX)
         writes.clusters[name] = writes.clusters.get(name, True) and is_simulated
@@ -345,30 +298,15 @@ def received_batch(sha256: bytes, body: bytes, received_at: datetime) -> Receive
     return ReceivedBatch(sha256, int(received_at.timestamp() * 1000), batch)
 
 
+def decoded(one: Batch) -> ReceivedBatch:
+    """A batch of the inbox or of a pack, decoded for the fold."""
+    batch: Any = decode.decode_trusted(one.raw())
+    return ReceivedBatch(one.sha256, one.row.received_us // 1000, batch)
+
+
 def instant(ms: int | None) -> datetime | None:
     """ms since 1970 UTC as an aware datetime."""
     return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
-
-
-def write_hours(rows: dict[tuple[int, int], HourRow]) -> None:
-    """Insert or replace these node hours in one statement."""
-    if not rows:
-        return
-    values = [
-        (node_id, hour, compress(row.to_bytes()), row.rules_version, row.final, row.closed_by, *_sums(row))
-        for (node_id, hour), row in sorted(rows.items())
-    ]
-    execute(_HOURS, columns(values))
-
-
-def _sums(row: HourRow) -> list[int]:
-    """The rollups of a row's GPUs added up, in the order of SUMS."""
-    rollups = [rollup for subject, rollup in row.rollups().items() if subject.startswith("g")]
-    sums = [len(rollups)]
-    sums += [sum(rollup.seconds.get(state, 0) for rollup in rollups) for state in State]
-    for name in ("down_s", "degraded_s", "nominal_ws", "lower_ws", "upper_ws"):
-        sums.append(sum(getattr(rollup, name) for rollup in rollups))
-    return sums
 
 
 def _write(writes: Writes, rules: Rules) -> None:
@@ -377,9 +315,13 @@ def _write(writes: Writes, rules: Rules) -> None:
     sync_incidents(writes.hours, rules)
     if writes.live:
         execute(_LIVE, columns(writes.live))
-    if writes.folded:
-        execute(_FOLDED, columns(writes.folded))
+    if writes.dirty:
+        execute(_DIRTY, columns(sorted(writes.dirty)))
+    if writes.dropped:
+        execute(_DROPPED, columns(sorted(writes.dropped)))
+    queue.leave(writes.done)
+    queue.mark(writes.marks)
     for error, items in writes.failed.items():
-        execute(_FAILED, [error, [item.sample_day for item in items], [item.sha256 for item in items]])
+        queue.count_failure(items, error)
     note(writes.seen)
     mark_simulated(writes.clusters)

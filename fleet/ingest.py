@@ -1,7 +1,8 @@
 """From an upload to a receipt: verify, commit the exact bytes, answer. Nothing is classified here.
 
-One autocommit INSERT per batch: a single statement is as durable as a transaction and costs half. A lost connection is
-tried once more, which is safe because the same bytes meet the same row.
+One autocommit INSERT per batch: a single statement is as durable as a transaction and costs half. It also puts the
+batch into the fold's queue. A lost connection is tried once more, which is safe because the same bytes meet the same
+row. Only a batch of a week that may be packed already takes a transaction, in which the packs are asked first.
 """
 
 from __future__ import annotations
@@ -24,40 +25,54 @@ from django.db import connection
 from psycopg import sql
 
 from agent import wire
-from fleet import decode
+from fleet import decode, packs
 from fleet.domain.signed_notes import receipt_bytes
+from fleet.domain.slots import HOUR_MS
 from fleet.errors import BatchRejected, NotStored, SeqConflict, WrongCluster, WrongNode
 from fleet.log_key import load_key
-from fleet.partitions import ensure_partition, sample_day, week_of
+from fleet.node_keys import NodeKey
+from fleet.partitions import ensure_partition, may_be_packed, sample_day, week_lock, week_of
 from orgs.keys import KeyInfo
 
 log = logging.getLogger(__name__)
 
 AHEAD_MS = 10 * 60 * 1000  # a sample further in the future than this has a suspect clock
 MAX_DROPPED = 2**63 - 1
+MAX_HOUR = 2**31 - 1  # a column's
 SIGNATURE_BYTES = 64
 
 # Two installations with one identity send the same seq within days of each other, so the check looks at the partitions
 # around the batch's own day; it costs 0.04 ms for each, and a year has 52.
 _INSERT = """
+with fact as (
 insert into {inbox} (sample_day, sha256, body, cluster, node, hw_id, agent_id, seq, boot_id, received_at, key_id,
-    signature, dropped_total, has_suspect_clock, is_seq_conflict)
+    signature, dropped_total, has_suspect_clock, is_seq_conflict, node_key, first_hour, last_hour)
 select %(sample_day)s::date, %(sha256)b::bytea, %(body)b::bytea, %(cluster)s::text, %(node)s::text, %(hw_id)s::text,
     %(agent_id)s::text, %(seq)s::bigint, %(boot_id)s::text, date_trunc('milliseconds', clock_timestamp()),
     %(key_id)s::bigint, %(signature)b::bytea, %(dropped)s::bigint, %(suspect)s::boolean,
     exists (select 1 from {inbox} where agent_id = %(agent_id)s::text and seq = %(seq)s::bigint
             and sha256 <> %(sha256)b::bytea
-            and sample_day between %(sample_day)s::date - 14 and %(sample_day)s::date + 14)
+            and sample_day between %(sample_day)s::date - 14 and %(sample_day)s::date + 14),
+    %(node_key)s::bigint, %(first_hour)s::integer, %(last_hour)s::integer
 on conflict (sample_day, sha256) do nothing
 returning received_at, is_seq_conflict
+), queued as (
+insert into {waiting} (sample_day, sha256, received_at, node_key, cluster, node, hw_id, first_hour, last_hour,
+    is_seq_conflict)
+select %(sample_day)s::date, %(sha256)b::bytea, received_at, %(node_key)s::bigint, %(cluster)s::text, %(node)s::text,
+    %(hw_id)s::text, %(first_hour)s::integer, %(last_hour)s::integer, is_seq_conflict from fact
+)
+select received_at, is_seq_conflict from fact
 """
+_LOCK_WEEK = "select pg_advisory_xact_lock_shared(hashtext(%s), %s)"
+_PACKED = "select skeleton from {pack} where prefixes && array[%s::integer]"
 _READ_BACK = "select received_at, is_seq_conflict from {inbox} where sample_day = %s::date and sha256 = %b::bytea"
 # psycopg's own come from the raw cursor, Django's from connecting and from making a partition.
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, db.OperationalError, db.InterfaceError)
 _OTHERS = """select encode(sha256, 'hex') from {inbox}
 where agent_id = %(agent_id)s::text and seq = %(seq)s::bigint and sha256 <> %(sha256)b::bytea
     and sample_day between %(sample_day)s::date - 14 and %(sample_day)s::date + 14 order by received_at limit 3"""
-_TEMPLATES = {"insert": _INSERT, "read_back": _READ_BACK, "others": _OTHERS}
+_TEMPLATES = {"insert": _INSERT, "read_back": _READ_BACK, "others": _OTHERS, "packed": _PACKED}
 _statements: dict[tuple[str, str], str] = {}
 _known_partitions: set[tuple[str, Any]] = set()
 
@@ -114,6 +129,9 @@ def receive(body: bytes, key: KeyInfo, headers: Mapping[str, str]) -> Receipt:
         "dropped": _dropped(headers.get(wire.HEADER_DROPPED)),
         # A wall clock that was set back between two samples is no reason to lose them: the fold orders by boot time.
         "suspect": max(times) > time.time() * 1000 + AHEAD_MS or times != sorted(times),
+        "node_key": NodeKey(batch.cluster_id, batch.node_id, batch.hw_id).number,
+        "first_hour": min(times[0] // HOUR_MS, MAX_HOUR),
+        "last_hour": min(max(times) // HOUR_MS, MAX_HOUR),
     }
     received_at, is_conflict, duplicate = _commit(key.schema_name, values)
     if is_conflict:
@@ -147,15 +165,33 @@ def _insert(schema: str, values: dict[str, Any]) -> tuple[datetime, bool, bool]:
         ensure_partition(schema, values["sample_day"])
         _known_partitions.add(week)
     with psycopg.Cursor(raw_connection) as cursor:
-        cursor.execute(_statement(schema, "insert"), values, prepare=True)
-        row = cursor.fetchone()
-        if row is not None:
-            return row[0], row[1], False
-        cursor.execute(_statement(schema, "read_back"), (values["sample_day"], values["sha256"]))
-        row = cursor.fetchone()
-        if row is None:
-            raise psycopg.OperationalError("the row vanished between INSERT and SELECT")
-        return row[0], row[1], True
+        if not may_be_packed(week[1]):
+            return _insert_with(cursor, schema, values)
+        with raw_connection.transaction():  # what is packed meanwhile must not be stored a second time
+            cursor.execute(_LOCK_WEEK, week_lock(schema, week[1]))
+            return _from_pack(cursor, schema, values["sha256"]) or _insert_with(cursor, schema, values)
+
+
+def _insert_with(cursor: psycopg.Cursor[Any], schema: str, values: dict[str, Any]) -> tuple[datetime, bool, bool]:
+    cursor.execute(_statement(schema, "insert"), values, prepare=True)
+    row = cursor.fetchone()
+    if row is not None:
+        return row[0], row[1], False
+    cursor.execute(_statement(schema, "read_back"), (values["sample_day"], values["sha256"]))
+    row = cursor.fetchone()
+    if row is None:
+        raise psycopg.OperationalError("the row vanished between INSERT and SELECT")
+    return row[0], row[1], True
+
+
+def _from_pack(cursor: psycopg.Cursor[Any], schema: str, sha256: bytes) -> tuple[datetime, bool, bool] | None:
+    """What a pack says of these bytes; None if none holds them."""
+    cursor.execute(_statement(schema, "packed"), [packs.prefix_of(sha256)], binary=True)
+    for (skeleton,) in cursor.fetchall():
+        for entry in packs.read_skeleton(skeleton):
+            if entry.row.sha256 == sha256:
+                return packs.instant(entry.row.received_us), entry.row.is_seq_conflict, True
+    return None
 
 
 def _log_conflict(key: KeyInfo, values: dict[str, Any]) -> None:
@@ -174,7 +210,8 @@ def _statement(schema: str, name: str) -> str:
     """The statement for an org's inbox, built once."""
     known = _statements.get((schema, name))
     if known is None:
-        known = sql.SQL(_TEMPLATES[name]).format(inbox=sql.Identifier(schema, "fleet_inbox")).as_string(None)
+        tables = {table: sql.Identifier(schema, f"fleet_{table}") for table in ("inbox", "waiting", "pack")}
+        known = sql.SQL(_TEMPLATES[name]).format(**tables).as_string(None)
         _statements[(schema, name)] = known
     return known
 

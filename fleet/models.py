@@ -1,12 +1,14 @@
-"""Tables of an org's schema: its clusters and nodes, the inbox of facts, and what the fold made of them.
+"""Tables of an org's schema: its clusters and nodes, and what the fold made of their facts.
 
-Facts (the inbox) are append-only. Node hours and live state are derived: deleting them and running `manage.py refold`
-gives the same rows again.
+Node hours and live state are derived: deleting them and running `manage.py refold` gives the same rows again. What is
+still open (live states, hours that are not final) stands in unlogged tables: a crash of the database empties them, and
+they are made again from the facts (docs/adr/0010). The facts themselves are in `models_facts`.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from django.db import models
 from django.utils import timezone
@@ -23,24 +25,34 @@ from fleet.models_dated import (
     RuleAdoption,
     RuleVariant,
 )
+from fleet.models_facts import BatchMark, DirtySpan, Inbox, Pack, ReceiptSpan, SealedDay, Waiting
+from fleet.node_keys import key_number
 
 __all__ = [
     "Amendment",
+    "BatchMark",
     "Cluster",
     "DatedStamp",
     "DeviceAssignment",
+    "DirtySpan",
     "ExpectedHardware",
     "Inbox",
     "Incident",
     "IncidentNote",
     "MaintenanceWindow",
     "Node",
+    "NodeDay",
     "NodeHour",
     "NodeLive",
+    "Pack",
     "ProbeRun",
     "ProbeTarget",
+    "ReceiptSpan",
     "RuleAdoption",
     "RuleVariant",
+    "SealedDay",
+    "SummedDay",
+    "Waiting",
 ]
 
 
@@ -73,10 +85,17 @@ class Node(models.Model):
     label = models.CharField(max_length=120, blank=True, help_text="What people call it; empty: its name.")
     retired_at = models.DateTimeField(null=True, blank=True, help_text="Hidden since then, until it reports again.")
     merged_into = models.ForeignKey("self", on_delete=models.CASCADE, null=True, blank=True, related_name="merged")
+    key = models.BigIntegerField(unique=True, help_text="Of cluster and identity, as its batches carry it.")
+    dropped_total = models.BigIntegerField(default=0, help_text="Batches that the agent had to evict, as it counts.")
 
     class Meta:
         ordering = ["name"]
         constraints = [models.UniqueConstraint(fields=["cluster", "identity"], name="fleet_node_identity")]
+
+    def save(self, *args: Any, **more: Any) -> None:
+        """Store it with the key that its cluster and identity give."""
+        self.key = key_number(self.cluster.name, self.identity)
+        super().save(*args, **more)
 
     def __str__(self) -> str:
         return self.name
@@ -86,18 +105,21 @@ class NodeLive(models.Model):
     """The fold's own place for a node: where it stands, and what must be folded again. Its row lock is the claim.
 
     `state` is the closing state after the newest item (zstd of the canonical bytes). `dirty_hour` and `dirty_through`
-    are the earliest and the newest hour (hours since 1970 UTC) that late facts reached; empty when none waits.
+    are the earliest and the newest hour (hours since 1970 UTC) that late facts reached; empty when none waits. A node
+    without a state and with a dirty hour is folded from there again before anything else. After `MAX_ATTEMPTS` failed
+    tries its re-fold is set aside with the error, until somebody asks for another.
     """
 
     node = models.OneToOneField(Node, on_delete=models.CASCADE, primary_key=True, related_name="live")
     state = models.BinaryField(null=True)
     dirty_hour = models.IntegerField(null=True, blank=True)
     dirty_through = models.IntegerField(null=True, blank=True)
+    attempts = models.SmallIntegerField(default=0, help_text="Of the re-fold, failed.")
+    error = models.TextField(blank=True, help_text="Why the last re-fold failed.")
     last_sample_at = models.DateTimeField(null=True)
     last_received_at = models.DateTimeField(null=True)
     agent_version = models.CharField(max_length=256, blank=True)
     dropped_total = models.BigIntegerField(default=0, help_text="Batches that the agent had to evict, as it counts.")
-    batches = models.BigIntegerField(default=0)
     summary = models.JSONField(default=dict, help_text="What the page shows of the node now; a function of `state`.")
 
     def __str__(self) -> str:
@@ -141,41 +163,36 @@ class NodeHour(models.Model):
         return f"node {self.node_id}, hour {self.hour}"
 
 
-class Inbox(models.Model):
-    """One row per uploaded batch: the exact bytes and when they came. Partitioned by week of `sample_day`.
+class NodeDay(models.Model):
+    """A node's hours of a UTC day (`day` counts from 1970) added up (`fleet.day_sums`); `first_hour` is of its rows."""
 
-    The table is made by SQL in the migration; the same bytes meet the same row for ever by (sample_day, sha256).
-    """
-
-    pk = models.CompositePrimaryKey("sample_day", "sha256")
-    sample_day = models.DateField(help_text="UTC day of the first ts: a function of the bytes alone.")
-    sha256 = models.BinaryField(max_length=32, help_text="SHA-256 of the MessagePack bytes.")
-    body = models.BinaryField(help_text="The gzip member as received.")
-    cluster = models.TextField()
-    node = models.TextField()
-    hw_id = models.TextField(null=True)
-    agent_id = models.TextField(null=True)
-    seq = models.BigIntegerField(null=True)
-    boot_id = models.TextField(null=True)
-    received_at = models.DateTimeField()
-    key_id = models.BigIntegerField(null=True)
-    signature = models.BinaryField(null=True)
-    dropped_total = models.BigIntegerField(null=True)
-    has_suspect_clock = models.BooleanField(default=False)
-    is_seq_conflict = models.BooleanField(default=False)
-    folded_at = models.DateTimeField(null=True)
-    attempts = models.SmallIntegerField(default=0)
-    error = models.TextField(null=True)
-    node_ref = models.BigIntegerField(null=True, help_text="The Node that it was folded for.")
-    first_hour = models.IntegerField(null=True, help_text="Hours that its items were placed in.")
-    last_hour = models.IntegerField(null=True)
+    pk = models.CompositePrimaryKey("node_id", "day")
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="days")
+    day = models.IntegerField()
+    first_hour = models.IntegerField()
+    counted = models.BigIntegerField()
+    known = models.BigIntegerField()
+    nominal = models.BigIntegerField()
+    lower = models.BigIntegerField()
+    upper = models.BigIntegerField()
+    down = models.BigIntegerField()
+    degraded = models.BigIntegerField()
+    held = models.BigIntegerField()
 
     class Meta:
-        managed = False
-        db_table = "fleet_inbox"
+        indexes = [models.Index(fields=["day"], name="fleet_nodeday_day")]
 
     def __str__(self) -> str:
-        return f"batch {bytes(self.sha256).hex()[:12]} of {self.node}"
+        return f"node {self.node_id}, day {self.day}"
+
+
+class SummedDay(models.Model):
+    """A UTC day (counted from 1970) whose sums stand in `NodeDay` for every node."""
+
+    day = models.IntegerField(primary_key=True)
+
+    def __str__(self) -> str:
+        return f"day {self.day}"
 
 
 class Incident(models.Model):

@@ -6,7 +6,7 @@ default partition: it would have to be scanned at each attach.
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from django.db import IntegrityError, ProgrammingError, connection, transaction
 from psycopg import sql
@@ -32,6 +32,16 @@ def sample_day(ts_ms: int) -> date:
 def week_of(day: date) -> date:
     """The Monday of the week that `day` lies in."""
     return day - timedelta(days=day.weekday())
+
+
+def may_be_packed(week: date) -> bool:
+    """Whether the batches of the week with this Monday may lie in packs: not before it has been over for a day."""
+    return week + timedelta(days=8) <= datetime.now(UTC).date()
+
+
+def week_lock(schema: str, week: date) -> tuple[str, int]:
+    """The two keys (the first is hashed) of the lock that keeps an upload and the packing of its week apart."""
+    return f"{schema}.pack", (week - EPOCH).days
 
 
 def ensure_partition(schema: str, day: date) -> bool:

@@ -41,6 +41,15 @@ select at from hop where at is not null
 _EVER = """
 select exists (select 1 from fleet_inbox where cluster = %(cluster)b and received_at <= %(high)b
     and not (hw_id = any(%(hw)b) or (hw_id is null and node = any(%(names)b))))
+  or exists (select 1 from fleet_receiptspan where cluster = %(cluster)b and from_at <= %(high)b
+    and not node_key = any(%(keys)b))
+"""
+#: Of the weeks that lie in packs; no span is longer than two hours.
+_SPANS = """
+select from_at, least(until_at, %(high)b) from fleet_receiptspan
+ where cluster = %(cluster)b and from_at between %(low)b - interval '2 hours' and %(high)b and until_at >= %(low)b
+   and sample_day between %(first_day)b and %(last_day)b
+   and not node_key = any(%(keys)b)
 """
 
 
@@ -55,7 +64,8 @@ def peer_spans(node_id: int, from_ms: int, to_ms: int, seen_ms: int | None = Non
         return None
     end_ms = min(to_ms, from_ms + LONGEST_MS)
     high_ms = end_ms + HOP_MS if seen_ms is None else min(end_ms + HOP_MS, seen_ms)
-    names = [node.identity, *Node.objects.filter(merged_into=node).values_list("identity", flat=True)]
+    mine = [(node.identity, node.key), *Node.objects.filter(merged_into=node).values_list("identity", "key")]
+    names = [identity for identity, _ in mine]
     values = {
         "cluster": node.cluster.name,
         "first_day": _at(from_ms - HOP_MS).date() - timedelta(days=1),
@@ -65,23 +75,26 @@ def peer_spans(node_id: int, from_ms: int, to_ms: int, seen_ms: int | None = Non
         "low": _at(from_ms - HOP_MS),
         "high": _at(high_ms),
         "hop": HOP,
+        "keys": [key for _, key in mine],
     }
-    receipts = [int(at.timestamp() * 1000) for (at,) in execute(_HOPS, values)]
+    receipts = [(ms, ms) for (at,) in execute(_HOPS, values) if (ms := int(at.timestamp() * 1000))]
+    receipts += [(int(a.timestamp() * 1000), int(b.timestamp() * 1000)) for a, b in execute(_SPANS, values)]
+    receipts.sort()
     if not receipts and not execute(_EVER, values)[0][0]:
         return None  # it was alone then, whoever came later
     if seen_ms is not None and receipts and end_ms <= seen_ms:
-        receipts.append(seen_ms)
+        receipts.append((seen_ms, seen_ms))
     return _joined(receipts, from_ms, end_ms)
 
 
-def _joined(receipts: Sequence[int], from_ms: int, to_ms: int) -> tuple[Span, ...]:
-    """Receipts at most a hop apart as spans, cut to `[from_ms, to_ms]`."""
+def _joined(receipts: Sequence[Span], from_ms: int, to_ms: int) -> tuple[Span, ...]:
+    """Receipts, or spans of them, at most a hop apart as spans, cut to `[from_ms, to_ms]`; sorted in and out."""
     spans: list[Span] = []
-    for at in receipts:
-        if spans and at - spans[-1][1] <= HOP_MS:
-            spans[-1] = (spans[-1][0], at)
+    for first, last in receipts:
+        if spans and first - spans[-1][1] <= HOP_MS:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], last))
         else:
-            spans.append((at, at))
+            spans.append((first, last))
     cut = ((max(a, from_ms), min(b, to_ms)) for a, b in spans)
     return tuple((a, b) for a, b in cut if a < b)
 

@@ -21,6 +21,7 @@ class Period(Enum):
     DAY = ("24h", "24 h", 24)
     WEEK = ("7d", "7 d", 7 * 24)
     MONTH = ("30d", "30 d", 30 * 24)
+    QUARTER = ("90d", "90 d", 90 * 24)
 
     def __init__(self, key: str, label: str, hours: int):
         self.key, self.label, self.hours = key, label, hours

@@ -185,7 +185,7 @@ def added_up(window: Window) -> dict[int, NodeHours]:
     first_day = -(-window.first_hour // DAY_HOURS)
     if window.last_hour // DAY_HOURS - first_day < LEAST_DAYS:
         return add_up(window)
-    end_hour, closed = closed_sums(first_day, window.last_hour)
+    end_hour, closed = closed_sums(first_day, window.last_hour // DAY_HOURS)
     head = add_up(Window(window.first_hour, first_day * DAY_HOURS - 1, window.now_slot))
     tail = add_up(Window(end_hour, window.last_hour, window.now_slot))
     for part in (head, tail):

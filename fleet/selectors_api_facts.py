@@ -12,20 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db import connection
-
 from fleet.domain.placement import Item, ReceivedBatch, place
 from fleet.domain.slots import SLOT_MS
 from fleet.domain.state import NO_FIT
-from fleet.folding import received_batch
+from fleet.evidence import batches_of
+from fleet.folding import decoded
 from fleet.selectors_api import Span, TooMuch
 
 MAX_BATCHES = 6000  # that one answer decodes: a day of four nodes
-
-_BATCHES = """
-select node_ref, sha256, body, received_at from fleet_inbox
- where node_ref = any(%s) and last_hour >= %s and first_hour <= %s and error is null limit %s
-"""
 
 
 @dataclass(frozen=True)
@@ -51,20 +45,20 @@ class Fact:
 def list_facts(nodes: Sequence[int], span: Span, *, events: bool | None = None) -> list[Fact]:
     """Facts of these nodes whose instants lie in the span, in order: events only, samples only, or (None) both.
 
-    One query. Raises TooMuch when more than `MAX_BATCHES` would have to be decoded.
+    Four queries. Raises TooMuch when more than `MAX_BATCHES` would have to be decoded. Batches whose bytes were dropped
+    after the raw horizon have no facts any more.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(_BATCHES, [list(nodes), span.hours.start - 1, span.hours.stop, MAX_BATCHES + 1])
-        rows: list[tuple[int, bytes, bytes, datetime]] = cursor.fetchall()
+    rows = batches_of(nodes, span.hours.start - 1, span.hours.stop, limit=MAX_BATCHES)
     if len(rows) > MAX_BATCHES:
         raise TooMuch(
             f"An answer reads at most {MAX_BATCHES} batches. Page through it: a shorter range at a time, or one"
             " cluster= or node_id= at a time."
         )
-    received_at = {bytes(sha256): at for _, sha256, _, at in rows}
+    received_at = {one.sha256: one.received_at for one in rows}
     by_node: dict[int, list[ReceivedBatch]] = defaultdict(list)
-    for node_id, sha256, body, at in rows:
-        by_node[node_id].append(received_batch(bytes(sha256), bytes(body), at))
+    for one in rows:
+        if one.has_bytes and one.node_id is not None:
+            by_node[one.node_id].append(decoded(one))
     begin, end = span.first_slot * SLOT_MS, span.end_slot * SLOT_MS
     found = [
         _fact(node_id, item, received_at[item.sha256])

@@ -1,36 +1,28 @@
 """Days of the fleet or of a node: sums per node and day, and the bars of 90 days.
 
-Days that ended some time ago change only by a re-fold. Their sums are kept in the cache for five minutes, so that a
-long period over many nodes is not added up for every look; without a cache they are added up each time.
+Days that are over come from `fleet_nodeday` (`fleet.day_sums`), what is not summed yet is added up from the hours.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-import msgspec
-from django.core.cache import cache
-from django.db import connection
 from django.db.models import Q
-from redis.exceptions import RedisError
 
+from fleet.day_sums import DAY_HOURS, FIGURES, summed_days
 from fleet.domain.slots import HOUR_MS, SLOT_S, SLOTS_PER_HOUR
 from fleet.hour_sums import ZERO, Sums, gap, total
-from fleet.models import Incident, Node
-from fleet.selectors_hours import NodeHours, Window, add_up, load_first_bodies, read_hour
+from fleet.models import Incident
+from fleet.selectors_hours import NodeHours, load_first_bodies, read_hour
 from fleet.selectors_live import to_ms
+from fleet.sql import execute
 
-log = logging.getLogger(__name__)
 DAYS = 90
-DAY_HOURS = 24
 DAY_MS = DAY_HOURS * HOUR_MS
-CLOSED_AFTER_HOURS = 3  # a day that ended so long ago is taken from the cache
-KEPT_SECONDS = 300
 BAR = 10  # width of a day in the picture
 HEIGHT = 32
 LEAST_HEIGHT = 3
@@ -51,54 +43,52 @@ class NodeDay(NamedTuple):
     held: int
 
 
+_HOURS = """
+select h.hour / 24, h.node_id, {figures}
+  from fleet_nodehour h where h.hour between %b and %b and (%b::bigint is null or h.node_id = %b) group by 1, 2
+"""
 _DAYS = """
-select hour / 24, node_id, min(hour), (sum(gpus) * 3600)::bigint, sum(gpus * 3600 - unknown_s)::bigint,
-       sum(nominal_sum)::bigint, sum(lower_sum - 100 * unknown_s)::bigint, sum(upper_sum)::bigint,
-       sum(down_s - held_s)::bigint, sum(degraded_s)::bigint, sum(held_s)::bigint
-  from fleet_nodehour where hour between %s and %s and (%s::bigint is null or node_id = %s) group by 1, 2
+select d.day, d.node_id, d.first_hour, d.counted, d.known, d.nominal, d.lower, d.upper, d.down, d.degraded, d.held
+  from fleet_nodeday d join fleet_summedday s on s.day = d.day
+ where d.day between %b and %b and (%b::bigint is null or d.node_id = %b)
+"""
+_TOGETHER = """
+select d.node_id, min(d.first_hour), sum(d.known)::bigint, sum(d.nominal)::bigint, sum(d.lower)::bigint,
+       sum(d.upper)::bigint, sum(d.down)::bigint, sum(d.degraded)::bigint, sum(d.held)::bigint
+  from fleet_nodeday d where d.day between %b and %b group by 1
 """
 
 
-def node_days(first_day: int, last_day: int, now_hour: int) -> dict[int, dict[int, NodeDay]]:
-    """day → node → sums, of all nodes; days count from 1970 UTC, both ends included."""
-    version = _version()
-    closed = [day for day in range(first_day, last_day + 1) if (day + 1) * DAY_HOURS + CLOSED_AFTER_HOURS <= now_hour]
-    found = _remembered(closed, version)
-    missing = [day for day in range(first_day, last_day + 1) if day not in found]
-    fresh: dict[int, dict[int, NodeDay]] = {}
-    for first, last in _spans(missing):
-        fresh.update(_read(first, last))
-    for day in missing:
-        fresh.setdefault(day, {})
-    _set({_key(day, version): msgspec.msgpack.encode(fresh[day]) for day in missing if day in closed})
-    return {**found, **fresh}
+def node_days(first_day: int, last_day: int, only: int | None = None) -> dict[int, dict[int, NodeDay]]:
+    """day → node → sums, of all nodes or of `only`; days count from 1970 UTC, both ends included.
 
-
-def closed_sums(first_day: int, now_hour: int) -> tuple[int, dict[int, NodeHours]]:
-    """(the first hour that is not in them, node → sums of all days from `first_day` on that are closed)."""
-    end_day = max(first_day, (now_hour - CLOSED_AFTER_HOURS) // DAY_HOURS)
-    key = f"node-sums-1:{_version()}:{first_day}:{end_day}"
-    end_hour = end_day * DAY_HOURS
-    found = _get([key]).get(key)
-    if found is not None:
-        return end_hour, msgspec.msgpack.decode(found, type=dict[int, NodeHours])
-    sums = add_up(Window(first_day * DAY_HOURS, end_hour - 1, 0))
-    _set({key: msgspec.msgpack.encode(sums)})
-    return end_hour, sums
-
-
-def days_of_node(node_id: int, first_day: int, last_day: int) -> dict[int, dict[int, NodeDay]]:
-    """The same of one node."""
-    return _read(first_day, last_day, node_id)
-
-
-def _read(first_day: int, last_day: int, only: int | None = None) -> dict[int, dict[int, NodeDay]]:
+    Summed days come from their table, the others are added up. At most three queries while summing keeps up.
+    """
     days: dict[int, dict[int, NodeDay]] = defaultdict(dict)
-    with connection.cursor() as cursor:
-        cursor.execute(_DAYS, [first_day * DAY_HOURS, last_day * DAY_HOURS + DAY_HOURS - 1, only, only])
-        for day, node_id, *numbers in cursor.fetchall():
-            days[day][node_id] = NodeDay(*numbers)
+    summed = summed_days(first_day, last_day)
+    if summed:
+        _add(days, execute(_DAYS, [first_day, last_day, only, only]))
+    for first, last in _spans(day for day in range(first_day, last_day + 1) if day not in summed):
+        _add(
+            days,
+            execute(_HOURS.format(figures=FIGURES), [first * DAY_HOURS, last * DAY_HOURS + DAY_HOURS - 1, only, only]),
+        )
     return dict(days)
+
+
+def closed_sums(first_day: int, last_day: int) -> tuple[int, dict[int, NodeHours]]:
+    """(the first hour that is not in them, node → sums of the summed days from `first_day` on, without a gap)."""
+    summed = summed_days(first_day, last_day)
+    end_day = first_day
+    while end_day in summed:
+        end_day += 1
+    rows = execute(_TOGETHER, [first_day, end_day - 1]) if end_day > first_day else []
+    return end_day * DAY_HOURS, {row[0]: NodeHours(*row[1:]) for row in rows}
+
+
+def _add(days: dict[int, dict[int, NodeDay]], rows: Iterable[tuple[int, ...]]) -> None:
+    for day, node_id, *numbers in rows:
+        days[day][node_id] = NodeDay(*map(int, numbers))
 
 
 def _spans(days: Iterable[int]) -> list[tuple[int, int]]:
@@ -110,37 +100,6 @@ def _spans(days: Iterable[int]) -> list[tuple[int, int]]:
         else:
             spans.append((day, day))
     return spans
-
-
-def _version() -> int:
-    """The newest node's id: a node that was not there before brings its past with it, so all is read again."""
-    return Node.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
-
-
-def _key(day: int, version: int) -> str:
-    return f"node-days-1:{version}:{day}"
-
-
-def _remembered(days: list[int], version: int) -> dict[int, dict[int, NodeDay]]:
-    found = _get([_key(day, version) for day in days])
-    read = {day: found[key] for day in days if (key := _key(day, version)) in found}
-    return {day: msgspec.msgpack.decode(raw, type=dict[int, NodeDay]) for day, raw in read.items()}
-
-
-def _get(keys: list[str]) -> dict[str, bytes]:
-    try:
-        return cache.get_many(keys)
-    except (RedisError, OSError) as error:
-        log.warning("the cache does not answer: %s", error)
-        return {}
-
-
-def _set(packed: dict[str, bytes]) -> None:
-    try:
-        if packed:
-            cache.set_many(packed, timeout=KEPT_SECONDS)
-    except (RedisError, OSError) as error:
-        log.warning("the cache does not answer: %s", error)
 
 
 # ---- the bars ----
@@ -228,11 +187,11 @@ class Days:
 
 
 def get_days(now: datetime, gpus: dict[int, int], node_id: int | None = None, clusters: Collection[int] = ()) -> Days:
-    """The bars of these nodes (node → number of GPUs); only `node_id` if given. Three queries and the cache."""
+    """The bars of these nodes (node → number of GPUs); only `node_id` if given. Five queries."""
     now_hour = to_ms(now) // HOUR_MS
     last = now_hour // DAY_HOURS
     first = last - DAYS + 1
-    days = days_of_node(node_id, first, last) if node_id else node_days(first, last, now_hour)
+    days = node_days(first, last, node_id)
     found = Incident.objects.filter(withdrawn_at=None, cluster__removed_at=None)
     found = found.filter(node_id=node_id) if node_id else found.filter(cluster_id__in=clusters)
     day_slots = DAY_HOURS * SLOTS_PER_HOUR

@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from django.db import connection
 
 from agent import wire
 from fleet.bodies import load_row
-from fleet.decode import decode_trusted, gunzip
+from fleet.decode import decode_trusted
 from fleet.domain.slots import SLOTS_PER_HOUR, first_slot
 from fleet.domain.verdicts import UNKNOWN_PROVISIONAL
+from fleet.evidence import newest_of, oldest_of
 from fleet.models import Node
 from fleet.reading import AnyPeriod, NodeRow
 from fleet.selectors import drawn_from_slot, read_nodes, visible_clusters, with_strips
@@ -38,15 +38,6 @@ SOURCE_WORDS = {
     "timeout": "does not answer",
     "lost": "lost lines",
 }
-
-_NEWEST = """
-select body, received_at, sha256, key_id is not null, has_suspect_clock, seq, last_hour from fleet_inbox
- where node_ref = %s and last_hour >= %s and error is null order by received_at desc limit 1
-"""
-_FIRST = """
-select body from fleet_inbox where node_ref = %s and last_hour between %s and %s and error is null
- order by last_hour, received_at limit 1
-"""
 
 
 @dataclass(frozen=True)
@@ -203,14 +194,11 @@ def subject_stretches(row: Any, subject: str) -> list[Stretch]:
 
 
 def read_newest(node_id: int, first_hour: int) -> Newest | None:
-    """What the newest batch of a node says; None when none came since `first_hour`. One query."""
-    with connection.cursor() as cursor:
-        cursor.execute(_NEWEST, [node_id, first_hour])
-        found = cursor.fetchone()
+    """What the newest batch of a node says; None when none came since `first_hour`. Two queries."""
+    found = newest_of(node_id, first_hour)
     if found is None:
         return None
-    body, received_at, sha256, _, has_suspect_clock, seq, _ = found
-    raw = gunzip(bytes(body))
+    received_at, raw = found.received_at, found.raw()
     batch = decode_trusted(raw)
     if not batch.intervals:
         return None
@@ -218,12 +206,12 @@ def read_newest(node_id: int, first_hour: int) -> Newest | None:
     clock = last.clock
     return Newest(
         received_ms=to_ms(received_at),
-        sha256=bytes(sha256).hex(),
+        sha256=found.sha256.hex(),
         lag_ms=max(0, to_ms(received_at) - last.ts),
         clock=clock.status if clock else "unknown",
         clock_error_ms=clock.error_ms if clock else None,
-        has_suspect_clock=has_suspect_clock,
-        seq=seq,
+        has_suspect_clock=found.row.has_suspect_clock,
+        seq=found.row.seq,
         boot_at_ms=batch.boot_at,
         sample_ms=last.ts,
         sources=tuple(
@@ -257,13 +245,11 @@ def unknown_keys(raw: bytes) -> list[str]:
 
 
 def _swaps(node_id: int, window: Window, newest: Newest | None) -> tuple[Swap, ...]:
-    """Places that held another GPU in the period's first batch than in its newest. One query."""
+    """Places that held another GPU in the period's first batch than in its newest. Three queries."""
     if newest is None:
         return ()
-    with connection.cursor() as cursor:
-        cursor.execute(_FIRST, [node_id, window.first_hour, window.last_hour])
-        found = cursor.fetchone()
-    batch = decode_trusted(gunzip(bytes(found[0]))) if found else None
+    found = oldest_of(node_id, window.first_hour, window.last_hour)
+    batch = decode_trusted(found.raw()) if found else None
     if batch is None or not batch.intervals:
         return ()
     before = {gpu.pci_bus_id: gpu.uuid for gpu in batch.intervals[0].gpus if gpu.pci_bus_id}

@@ -1,11 +1,12 @@
 """Which orgs have facts that wait for the fold.
 
-One statement over all orgs' inboxes: a partial index answers each branch, about 10 µs an org.
+One statement over all orgs' queues: the first row of each answers its branch, about 10 µs an org.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from psycopg import sql
@@ -14,15 +15,16 @@ from fleet.sql import execute
 from orgs.models import Org
 from orgs.schemas import ORGS_PER_STATEMENT
 
-MAX_ATTEMPTS = 5  # a batch that failed this often is set aside with its error
+MAX_ATTEMPTS = 3  # a batch, or a node's re-fold, that failed this often is set aside with its error
 
 
 def orgs_with_work(orgs: Iterable[Org]) -> list[int]:
-    """Ids of the orgs in which a batch waits or an hour is dirty, in the order given."""
+    """Ids of the orgs in which a batch waits, an hour is dirty, or a crash took what is open, in the order given."""
     rows = _ask(
         orgs,
-        "(select {id}::bigint where exists (select 1 from {inbox} where folded_at is null and attempts < {max})"
-        " or exists (select 1 from {live} where dirty_hour is not null))",
+        "(select {id}::bigint where exists (select 1 from {waiting})"
+        " or exists (select 1 from {live} where dirty_hour is not null and attempts < {max})"
+        " or not exists (select 1 from {whole}))",
     )
     return [row[0] for row in rows]
 
@@ -37,13 +39,40 @@ def orgs_with_probes(orgs: Iterable[Org]) -> list[int]:
 
 
 def oldest_waiting(orgs: Iterable[Org]) -> float | None:
-    """Age in seconds of the oldest batch that no worker has folded, over all orgs; None when none waits."""
+    """Age in seconds of the oldest batch that no worker has folded, over all orgs; None when none waits.
+
+    0 at least while a crash is not mended: then nobody knows yet what waits.
+    """
     rows = _ask(
         orgs,
-        "(select extract(epoch from clock_timestamp() - min(received_at))::float8 from {inbox}"
-        " where folded_at is null and attempts < {max})",
+        "(select extract(epoch from clock_timestamp() - received_at)::float8 from {waiting} order by id limit 1)"
+        " union all (select 0::float8 where not exists (select 1 from {whole}))",
     )
     return max((round(row[0], 3) for row in rows if row[0] is not None), default=None)
+
+
+def folded_through() -> datetime | None:
+    """Up to when everything received is in the current org's strips: before the oldest that waits, else the newest."""
+    rows = execute(
+        "select coalesce((select min(received_at) - interval '1 microsecond' from fleet_waiting),"
+        " (select max(last_received_at) from fleet_nodelive))",
+        [],
+    )
+    found: datetime | None = rows[0][0]
+    return found
+
+
+def unfolded_before(hour: int) -> int:
+    """What of the time before `hour` (since 1970 UTC) is received and not in the current org's strips: batches, nodes
+    with dirty hours, and everything while a crash is not mended yet. What comes of later days doesn't count.
+    """
+    rows = execute(
+        "select (select count(*) from fleet_waiting where first_hour < %b)"
+        " + (select count(*) from fleet_nodelive where dirty_hour < %b)"
+        " + (select case when exists (select 1 from fleet_whole) then 0 else count(*) end from fleet_node)",
+        [hour, hour],
+    )
+    return int(rows[0][0])
 
 
 def _ask(orgs: Iterable[Org], branch: str) -> list[tuple[Any, ...]]:
@@ -54,7 +83,8 @@ def _ask(orgs: Iterable[Org], branch: str) -> list[tuple[Any, ...]]:
             sql.SQL(branch).format(
                 id=sql.Literal(org.pk),
                 max=sql.Literal(MAX_ATTEMPTS),
-                inbox=sql.Identifier(org.schema_name, "fleet_inbox"),
+                waiting=sql.Identifier(org.schema_name, "fleet_waiting"),
+                whole=sql.Identifier(org.schema_name, "fleet_whole"),
                 live=sql.Identifier(org.schema_name, "fleet_nodelive"),
                 probes=sql.Identifier(org.schema_name, "fleet_probetarget"),
             )

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from django.db import connection, transaction
 from django.utils import timezone
 
 from fleet.models import Cluster, Node, NodeLive
+from fleet.node_keys import NodeKey
 from orgs.services import record
-
-
-@dataclass(frozen=True)
-class NodeKey:
-    """What a batch says of where it comes from."""
-
-    cluster: str
-    name: str
-    hw_id: str | None
-
-    @property
-    def identity(self) -> str:
-        """The hardware where the agent knows it, else the name."""
-        return f"hw:{self.hw_id}" if self.hw_id else f"name:{self.name}"
 
 
 def ensure_nodes(keys: Iterable[NodeKey]) -> dict[NodeKey, int]:
@@ -36,7 +22,10 @@ def ensure_nodes(keys: Iterable[NodeKey]) -> dict[NodeKey, int]:
     missing = [key for key in wanted if (clusters[key.cluster], key.identity) not in known]
     if missing:
         Node.objects.bulk_create(
-            [Node(cluster_id=clusters[key.cluster], identity=key.identity, name=key.name) for key in missing],
+            [
+                Node(cluster_id=clusters[key.cluster], identity=key.identity, name=key.name, key=key.number)
+                for key in missing
+            ],
             ignore_conflicts=True,
         )
         known = _find_nodes(clusters, wanted)
@@ -50,6 +39,11 @@ def ensure_nodes(keys: Iterable[NodeKey]) -> dict[NodeKey, int]:
             Node.objects.filter(pk=node_id).update(name=key.name)
         ids[key] = node_id
     return ids
+
+
+def find_node(key: NodeKey) -> int | None:
+    """The node of this key, if there is one yet."""
+    return Node.objects.filter(key=key.number).values_list("pk", flat=True).first()
 
 
 def _ensure_clusters(names: set[str]) -> dict[str, int]:
@@ -92,8 +86,19 @@ def remove_simulated(cluster: Cluster, *, actor: str, org: object = None, addres
             removed_at=timezone.now()
         ):
             return False
-        Node.objects.filter(cluster=cluster).delete()
         with connection.cursor() as cursor:
+            cursor.execute("delete from fleet_waiting where cluster = %s", [cluster.name])
+            cursor.execute(
+                "delete from fleet_pack p using (select distinct node_key from fleet_inbox where cluster = %s"
+                " union select key from fleet_node where cluster_id = %s) k where p.node_key = k.node_key",
+                [cluster.name, cluster.pk],
+            )
+            cursor.execute(
+                "delete from fleet_batchmark m using fleet_inbox i"
+                " where i.cluster = %s and m.sample_day = i.sample_day and m.sha256 = i.sha256",
+                [cluster.name],
+            )
             cursor.execute("delete from fleet_inbox where cluster = %s", [cluster.name])
+        Node.objects.filter(cluster=cluster).delete()
         record("cluster.demo_removed", actor=actor, org=org, target=cluster.name, address=address)  # type: ignore[arg-type]
     return True

@@ -29,16 +29,34 @@ MAX_PORTS = 1024
 MAX_PROBES = 500  # of an org
 LAST_HOUR = 2**31 - 1
 _DIRTY = """
+with marked as (
 update fleet_nodelive l set dirty_hour = least(l.dirty_hour, greatest(%(first)b::int, h.first)),
-       dirty_through = greatest(l.dirty_through, least(%(last)b::int, h.last))
+       dirty_through = greatest(l.dirty_through, least(%(last)b::int, h.last)), attempts = 0
   from (select n.node_id, h.first, h.last from fleet_nodelive n cross join lateral
           (select min(hour) as first, max(hour) as last from fleet_nodehour where node_id = n.node_id) h
          where (%(all)b::boolean or n.node_id = any(%(nodes)b::bigint[])) order by n.node_id for update of n) h
  where l.node_id = h.node_id and h.last >= %(first)b::int and h.first <= %(last)b::int
+returning l.node_id, l.dirty_hour, l.dirty_through
+), lost as (
+select n.id, greatest(%(first)b::int, min(h.hour)), least(%(last)b::int, max(h.hour))
+  from fleet_node n join fleet_nodehour h on h.node_id = n.id
+ where (%(all)b::boolean or n.id = any(%(nodes)b::bigint[]))
+   and not exists (select 1 from fleet_nodelive l where l.node_id = n.id)
+ group by n.id having max(h.hour) >= %(first)b::int and min(h.hour) <= %(last)b::int
+)
+insert into fleet_dirtyspan (node_id, first_hour, last_hour) select * from marked union all select * from lost
+on conflict (node_id) do update set first_hour = least(fleet_dirtyspan.first_hour, excluded.first_hour),
+   last_hour = greatest(fleet_dirtyspan.last_hour, excluded.last_hour)
 """
 _DIRTY_HOURS = """
-update fleet_nodelive set dirty_hour = least(dirty_hour, %(first)b::int),
+with marked as (
+update fleet_nodelive set dirty_hour = least(dirty_hour, %(first)b::int), attempts = 0,
        dirty_through = greatest(dirty_through, %(last)b::int) where node_id = any(%(nodes)b::bigint[])
+)
+insert into fleet_dirtyspan (node_id, first_hour, last_hour)
+select unnest(%(nodes)b::bigint[]), %(first)b::int, %(last)b::int
+on conflict (node_id) do update set first_hour = least(fleet_dirtyspan.first_hour, excluded.first_hour),
+   last_hour = greatest(fleet_dirtyspan.last_hour, excluded.last_hour)
 """
 
 

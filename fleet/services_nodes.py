@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from fleet.models import Cluster, Incident, Node, NodeHour, NodeLive
+from fleet.models import Cluster, Incident, Node, NodeDay, NodeHour, NodeLive
 from fleet.services_dated import DatedInvalid, mark_dirty_hours, touch_stamp
 from fleet.services_incidents import Actor
 from fleet.sql import execute
@@ -75,8 +75,10 @@ def merge_nodes(node: Node, into: Node, actor: Actor) -> None:
                 "into", f"Both reported in {len(hours[0] & hours[1])} hours: these are two machines at one time."
             )
         Node.objects.filter(Q(pk=node.pk) | Q(merged_into=node)).update(merged_into=into)
-        _move_batches(node.pk, into.pk)
+        execute("update fleet_batchmark set node_id = %b where node_id = %b", [into.pk, node.pk])
+        execute("delete from fleet_dirtyspan where node_id = %b", [node.pk])
         NodeHour.objects.filter(node=node).delete()
+        NodeDay.objects.filter(node=node).delete()
         mine = Incident.objects.filter(node=node)
         for incident in mine:
             if incident.has_human_layer or incident.notes.exists():
@@ -95,11 +97,6 @@ def merge_nodes(node: Node, into: Node, actor: Actor) -> None:
 def _heard(node_id: int) -> list[int]:
     """The hours in which a node reported."""
     return list(NodeHour.objects.filter(node_id=node_id, observed_s__gt=0).values_list("hour", flat=True))
-
-
-def _move_batches(node_id: int, into: int) -> None:
-    """Its batches are the other's from now on."""
-    execute("update fleet_inbox set node_ref = %b where node_ref = %b", [into, node_id])
 
 
 def _record(verb: str, what: Node | Cluster, actor: Actor, **more: Any) -> None:

@@ -17,9 +17,10 @@ from fleet.bodies import decompress, load_row
 from fleet.dated import dated_for, hour_at
 from fleet.domain.node_hours import rows_needed, silence_rows
 from fleet.domain.state import NodeState
-from fleet.folding import write_hours
+from fleet.folding import sealed_hour
 from fleet.incidents import sync_incidents
 from fleet.models import NodeHour, NodeLive, ProbeRun
+from fleet.node_rows import write_hours
 
 log = logging.getLogger(__name__)
 SILENT_AFTER = timedelta(seconds=90)
@@ -69,10 +70,11 @@ def _close(node_id: int, now: datetime) -> bool:
         int(now.timestamp() * 1000),
         dated,
     )
+    sealed = sealed_hour()
     changed = {
         (node_id, hour): row
         for hour, row in rows.items()
-        if hour not in stored or stored[hour].to_bytes() != row.to_bytes()
+        if hour >= sealed and (hour not in stored or stored[hour].to_bytes() != row.to_bytes())
     }
     write_hours(changed)
     sync_incidents(changed, dated.rules(hour_at(now)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from celery import shared_task
+from django.conf import settings
 from django.core.management import call_command
 from django.db import DatabaseError
 from django.utils import timezone
@@ -13,15 +14,21 @@ from django_tenants.utils import schema_context
 from fleet import probe as probing
 from fleet import silence
 from fleet.alerts.silence_watch import watch_silence
+from fleet.day_sums import sum_days
 from fleet.folding import fold_waiting
+from fleet.packing import pack_due
 from fleet.partitions import ensure_partitions
+from fleet.recovery import note_progress, recover
 from fleet.refolding import refold_dirty
+from fleet.sealing import seal_due
 from fleet.selectors_waiting import orgs_with_probes, orgs_with_work
 from orgs.models import Org
 from orgs.tasks import fan_out, org_task
 
 log = logging.getLogger(__name__)
 SPREAD_SECONDS = 50  # of a minute's jobs of all orgs
+SEAL_SPREAD_SECONDS = 600  # of a quarter of an hour
+SEAL_SECONDS = 60.0  # of packing in one go, so that a worker is soon free for the fold again
 HINT_SECONDS = 10  # a message that waited longer is dropped: the next sweep sends another
 
 
@@ -37,9 +44,12 @@ def sweep() -> int:
 
 @org_task(name="fleet.tasks.fold_org")
 def fold_org(org: Org) -> int:
-    """Fold what waits in an org, then the hours that late facts made dirty."""
+    """Fold what waits in an org, then the hours that late facts made dirty; after a crash first mend what it took."""
+    recover(timezone.now())
     folded = fold_waiting(timezone.now())
     refold_dirty(timezone.now())
+    sum_days(timezone.now())
+    note_progress(timezone.now())
     return folded
 
 
@@ -74,6 +84,24 @@ def probe() -> int:
 def probe_org(org: Org) -> int:
     """One round of an org's probes."""
     return probing.probe_round(timezone.now())
+
+
+@shared_task(name="fleet.tasks.seal")  # type: ignore[untyped-decorator]
+def seal() -> int:
+    """Send every org to a worker to pack its old weeks and seal its old days; the number of orgs."""
+    with schema_context("public"):
+        ids = list(Org.objects.filter(status=Org.Status.ACTIVE).values_list("pk", flat=True))
+    return fan_out(seal_org, ids, over=SEAL_SPREAD_SECONDS, expires=900)
+
+
+@org_task(name="fleet.tasks.seal_org")
+def seal_org(org: Org) -> int:
+    """Pack what is due of an org within a minute, then seal and drop what is due; the number of batches packed."""
+    packed = pack_due(timezone.now(), settings.GOODPUT_REPACK_DAYS, SEAL_SECONDS)
+    sealed = seal_due(timezone.now(), settings.GOODPUT_RAW_HORIZON_DAYS)
+    for why in filter(None, (packed.stopped, sealed.stopped)):
+        log.info("org %s: %s", org.slug, why)
+    return packed.batches
 
 
 @shared_task(name="fleet.tasks.make_partitions")  # type: ignore[untyped-decorator]

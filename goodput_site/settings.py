@@ -34,6 +34,8 @@ GOODPUT_ALERT_NETWORKS = networks(env.str("GOODPUT_ALERT_NETWORKS", "auto"), GOO
 # Where a cloud's metadata server signs instance tokens for this very machine; empty: such anchors can't be made.
 GOODPUT_INSTANCE_TOKEN_URL = env.str("GOODPUT_INSTANCE_TOKEN_URL", "")
 GOODPUT_ALERT_SILENCE_MINUTES = max(2, env.int("GOODPUT_ALERT_SILENCE_MINUTES", 10))
+GOODPUT_REPACK_DAYS = max(1, env.int("GOODPUT_REPACK_DAYS", 3))  # after a week's end, before its batches are packed
+GOODPUT_RAW_HORIZON_DAYS = max(GOODPUT_REPACK_DAYS + 14, env.int("GOODPUT_RAW_HORIZON_DAYS", 90))
 GOODPUT_KEY_CACHE_SECONDS = min(30, env.int("GOODPUT_KEY_CACHE_SECONDS", 15))
 
 DATABASE_URL = env.str("DATABASE_URL", "postgresql://goodput:devpassword@127.0.0.1:5432/goodput")
@@ -297,6 +299,7 @@ CELERY_BEAT_SCHEDULE = {
     "tend-the-claims": {"task": "claims.tasks.tend_all", "schedule": 3600.0, "options": {"expires": 3600}},
     "sign-the-logs": {"task": "claims.tasks.checkpoint_all", "schedule": 3600.0, "options": {"expires": 3600}},
     "draft-reports": {"task": "claims.tasks.draft_all", "schedule": 21600.0, "options": {"expires": 3600}},
+    "pack-and-seal": {"task": "fleet.tasks.seal", "schedule": 900.0, "options": {"expires": 900}},
     "make-partitions": {"task": "fleet.tasks.make_partitions", "schedule": 3600.0, "options": {"expires": 3600}},
 }
 

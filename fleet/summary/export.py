@@ -23,12 +23,13 @@ from django.db import connection, transaction
 from django.utils import timezone
 from psycopg import sql
 
+from fleet import packs
 from fleet.summary.models import Export
 from fleet.summary.services import export_folder
 from orgs.models import Org
 
 ROWS_AT_ONCE = 500
-FACTS = "fleet_inbox"
+FACTS, PACKS = "fleet_inbox", "fleet_pack"
 PUBLIC = {
     "org.json": ("select to_jsonb(o) from public.orgs_org o where id = {id}"),
     "members.jsonl": (
@@ -77,7 +78,7 @@ def write_archive(org: Org, path: Path) -> int:
                 _write_lines(archive, manifest, name, sql.SQL(statement).format(id=org.pk))
             for table in _tables(org.schema_name):
                 qualified = sql.Identifier(org.schema_name, table)
-                row = sql.SQL("to_jsonb(t) - 'body'" if table == FACTS else "to_jsonb(t)")
+                row = sql.SQL("to_jsonb(t) - 'body'" if table in (FACTS, PACKS) else "to_jsonb(t)")
                 query = sql.SQL("select {row} from {table} t").format(row=row, table=qualified)
                 _write_lines(archive, manifest, f"tables/{table}.jsonl", query)
             facts = _write_facts(archive, org.schema_name)
@@ -142,6 +143,14 @@ def _write_facts(archive: zipfile.ZipFile, schema: str) -> int:
     for digest, body in _rows(statement.format(table=sql.Identifier(schema, FACTS))):
         archive.writestr(zipfile.ZipInfo(f"facts/{digest}.msgpack.gz"), bytes(body), zipfile.ZIP_STORED)
         count += 1
+    packed = sql.SQL("select skeleton, body from {table} where body is not null order by id")
+    for skeleton, body in _rows(packed.format(table=sql.Identifier(schema, PACKS))):
+        entries = packs.read_skeleton(bytes(skeleton))
+        for entry, part in zip(entries, packs.read_parts(entries, bytes(body)), strict=True):
+            name = f"facts/{entry.row.sha256.hex()}.msgpack.gz"
+            if name not in archive.NameToInfo:  # its week may lie in both while it is being packed
+                archive.writestr(zipfile.ZipInfo(name), packs.member_of(entry, part), zipfile.ZIP_STORED)
+                count += 1
     return count
 
 

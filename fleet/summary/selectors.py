@@ -90,18 +90,26 @@ class Queue:
     failed: int
 
 
+def _queue_tables(org: Org) -> dict[str, sql.Identifier]:
+    """The tables of an org that tell of its queue."""
+    names = {"waiting": "waiting", "marks": "batchmark", "lives": "nodelive", "inbox": "inbox", "nodes": "node"}
+    return {
+        key: sql.Identifier(org.schema_name, f"fleet_{name}") for key, name in (names | {"clusters": "cluster"}).items()
+    }
+
+
 def queues(orgs: Iterable[Org]) -> list[Queue]:
-    """The queue of each org now, one statement per 200 orgs; the partial index on what waits answers it."""
+    """The queue of each org now, one statement per 200 orgs."""
     listed = list(orgs)
     by_id = {org.pk: org for org in listed}
     found = []
     for start in range(0, len(listed), ORGS_PER_STATEMENT):
         branches = [
             sql.SQL(
-                "(select {id}::bigint, count(*) filter (where attempts < {max}),"
-                " extract(epoch from clock_timestamp() - min(received_at) filter (where attempts < {max}))::int,"
-                " count(*) filter (where attempts >= {max}) from {inbox} where folded_at is null)"
-            ).format(id=org.pk, max=MAX_ATTEMPTS, inbox=sql.Identifier(org.schema_name, "fleet_inbox"))
+                "(select {id}::bigint, count(*), extract(epoch from clock_timestamp() - min(received_at))::int,"
+                " (select count(*) from {marks} where reason = 'failed')"
+                " + (select count(*) from {lives} where dirty_hour is not null and attempts >= {max}) from {waiting})"
+            ).format(id=org.pk, max=MAX_ATTEMPTS, **_queue_tables(org))
             for org in listed[start : start + ORGS_PER_STATEMENT]
         ]
         with connection.cursor() as cursor:
@@ -111,11 +119,18 @@ def queues(orgs: Iterable[Org]) -> list[Queue]:
 
 
 def failed_batches(org: Org) -> list[dict[str, Any]]:
-    """The latest batches of an org that were set aside, with the error of the last try."""
+    """The latest batches of an org that were set aside, and nodes whose re-fold was, with the error of the last try.
+
+    `sha256` is empty for a re-fold.
+    """
     statement = sql.SQL(
-        "select encode(sha256, 'hex'), cluster, node, received_at, attempts, error from {inbox}"
-        " where folded_at is null and attempts >= {max} order by received_at desc limit {most}"
-    ).format(inbox=sql.Identifier(org.schema_name, "fleet_inbox"), max=MAX_ATTEMPTS, most=FAILED_LISTED)
+        "select '', c.name, n.name, l.last_received_at, l.attempts, l.error from {lives} l"
+        " join {nodes} n on n.id = l.node_id join {clusters} c on c.id = n.cluster_id"
+        " where l.dirty_hour is not null and l.attempts >= {max} union all"
+        " (select encode(m.sha256, 'hex'), i.cluster, i.node, i.received_at, {max}, m.error from {marks} m"
+        " join {inbox} i on i.sample_day = m.sample_day and i.sha256 = m.sha256"
+        " where m.reason = 'failed' order by m.marked_at desc limit {most})"
+    ).format(max=MAX_ATTEMPTS, most=FAILED_LISTED, **_queue_tables(org))
     with connection.cursor() as cursor:
         cursor.execute(statement.as_string(cursor.connection))
         names = ("sha256", "cluster", "node", "received_at", "attempts", "error")

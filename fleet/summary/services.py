@@ -11,13 +11,12 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Coalesce
 from django.utils import timezone
-from django_tenants.utils import schema_context
-from psycopg import sql
+from django_tenants.utils import schema_context, tenant_context
 
+from fleet import waiting
 from fleet.models import Incident
 from fleet.partitions import ensure_partitions
 from fleet.selectors_live import WORDS, is_silent, read_summary, to_ms
-from fleet.selectors_waiting import MAX_ATTEMPTS
 from fleet.summary.models import Export, OrgSummary
 from fleet.summary.selectors import queues
 from orgs import invitations
@@ -92,14 +91,10 @@ def create_customer(
 
 
 def retry_failed(org: Org, *, actor: str, address: str | None = None) -> int:
-    """Let the fold try again what it set aside; the number of batches."""
-    statement = sql.SQL(
-        "update {inbox} set attempts = 0, error = null where folded_at is null and attempts >= {max}"
-    ).format(inbox=sql.Identifier(org.schema_name, "fleet_inbox"), max=MAX_ATTEMPTS)
-    with schema_context("public"), transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(statement.as_string(cursor.connection))
-            count: int = cursor.rowcount
+    """Let the fold try again what it set aside; the number of batches and of nodes' re-folds."""
+    with transaction.atomic():
+        with tenant_context(org):
+            count = waiting.retry_failed()
         record("batches.retried", actor=actor, org=org, target=org.slug, after={"batches": count}, address=address)
     return count
 

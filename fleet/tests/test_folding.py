@@ -15,12 +15,13 @@ from django_tenants.utils import tenant_context
 from fleet.domain.slots import SLOT_MS
 from fleet.folding import fold_waiting
 from fleet.ingest import receive
-from fleet.models import Cluster, Inbox, Node, NodeHour, NodeLive
+from fleet.models import BatchMark, Cluster, Inbox, Node, NodeHour, NodeLive, Waiting
 from fleet.refolding import refold_dirty, refold_everything
 from fleet.selectors_waiting import oldest_waiting, orgs_with_work
 from fleet.services import remove_simulated
 from fleet.simulation import Plan, uploads
 from fleet.tests.bodies import packed
+from fleet.waiting import retry_failed
 from orgs.keys import KeyInfo
 
 pytestmark = pytest.mark.django_db
@@ -71,6 +72,7 @@ def forget() -> None:
     Cluster.objects.all().delete()
     with connection.cursor() as cursor:
         cursor.execute("delete from fleet_inbox")
+        cursor.execute("delete from fleet_waiting")
 
 
 def test_batches_become_node_hours_with_rollups_that_add_up(inside: Any) -> None:
@@ -83,7 +85,7 @@ def test_batches_become_node_hours_with_rollups_that_add_up(inside: Any) -> None
         assert hour.lower_sum >= hour.nominal_sum  # the lower loss credits the provider with every doubt
     assert hours[0].is_final
     assert hours[0].unknown_s == 0
-    assert Inbox.objects.filter(folded_at=None).count() == 0
+    assert Waiting.objects.count() == 0
     assert oldest_waiting([inside]) is None
 
 
@@ -138,7 +140,7 @@ def test_a_late_batch_folds_its_own_time_again_and_not_all_that_came_after(
     live = NodeLive.objects.get()
     assert live.dirty_hour == live.dirty_through == FIRST_MS // HOUR_MS
     before = states()
-    with django_assert_max_num_queries(30):  # eight hours would take more than twice as many
+    with django_assert_max_num_queries(42):  # eight hours would take a dozen more
         assert refold_dirty(timezone.now()) == 1
     assert states() == before  # its closing state was met again: the newest one stands
     live.refresh_from_db()
@@ -156,12 +158,16 @@ def test_a_batch_that_breaks_the_fold_is_set_aside_and_stops_nobody(inside: Any)
         cursor.execute("update fleet_inbox set body = 'not gzip' where node = 'bad'")
     assert orgs_with_work([inside]) == [inside.pk]
     fold_waiting(timezone.now())
-    assert Inbox.objects.get(node="good").folded_at is not None
+    assert NodeHour.objects.get().node.name == "good"
     bad = Inbox.objects.get(node="bad")
-    assert bad.folded_at is None
-    assert bad.attempts == 5
-    assert bad.error
+    mark = BatchMark.objects.get(sha256=bad.sha256)
+    assert (mark.reason, bool(mark.error)) == ("failed", True)
+    assert Waiting.objects.count() == 0
     assert orgs_with_work([inside]) == []
+    assert retry_failed() == 1
+    assert bytes(Waiting.objects.get().sha256) == bytes(bad.sha256)
+    fold_waiting(timezone.now())
+    assert BatchMark.objects.get().reason == "failed"
 
 
 def test_a_poisonous_batch_does_not_take_its_neighbours_along(inside: Any) -> None:
@@ -172,8 +178,8 @@ def test_a_poisonous_batch_does_not_take_its_neighbours_along(inside: Any) -> No
     with connection.cursor() as cursor:
         cursor.execute("update fleet_inbox set body = 'not gzip' where sha256 = %s", [poisoned.sha256])
     fold_waiting(timezone.now())
-    assert list(Inbox.objects.filter(folded_at=None).values_list("attempts", flat=True)) == [5]
-    assert Inbox.objects.exclude(folded_at=None).count() == 9
+    assert [bytes(one.sha256) for one in BatchMark.objects.filter(reason="failed")] == [bytes(poisoned.sha256)]
+    assert Waiting.objects.count() == 0
     hour = NodeHour.objects.get()
     assert 9 * 60 * hour.gpus - 60 * hour.gpus <= hour.observed_s < 10 * 60 * hour.gpus
 
@@ -182,7 +188,7 @@ def test_a_node_whose_clock_runs_ahead_is_listed_and_not_judged(inside: Any) -> 
     ahead = int(time.time() * 1000) + 3 * HOUR_MS
     receive(packed(first_ts=ahead)[0], key_for(inside), {})
     fold_waiting(timezone.now())
-    assert Inbox.objects.get().error == "suspect_clock"
+    assert BatchMark.objects.get().reason == "suspect_clock"
     assert NodeHour.objects.count() == 0
     assert NodeLive.objects.get().last_sample_at is None
 
@@ -194,7 +200,7 @@ def test_conflicting_seq_is_kept_and_not_folded(inside: Any) -> None:
     with pytest.raises(SeqConflict):
         receive(packed(agent_id="a", seq=1, node_id="n2")[0], key_for(inside), {})
     fold_waiting(timezone.now())
-    assert Inbox.objects.get(node="n2").error == "seq_conflict"
+    assert BatchMark.objects.get(sha256=Inbox.objects.get(node="n2").sha256).reason == "seq_conflict"
     assert not Node.objects.filter(name="n2").exists()
 
 

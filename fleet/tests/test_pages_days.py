@@ -7,13 +7,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.core.cache import cache
 from django.utils import timezone
 from django_tenants.utils import tenant_context
 
-from fleet.domain.slots import HOUR_MS
+from fleet.bodies import load_row
+from fleet.day_sums import sum_days
+from fleet.domain.slots import HOUR_MS, first_slot
+from fleet.domain.verdicts import State, Verdict
 from fleet.hour_sums import Sums
-from fleet.models import Cluster, Node, NodeHour
+from fleet.models import Cluster, Node, NodeDay, NodeHour, SummedDay
+from fleet.node_rows import write_hours
 from fleet.reading import Period
 from fleet.selectors import added_up, get_fleet
 from fleet.selectors_days import DAYS, HEIGHT, Bar, get_days
@@ -87,13 +90,16 @@ def test_what_lies_before_a_nodes_first_sample_is_not_unknown(alpha: Any) -> Non
     assert sums.known == whole.known
 
 
-def test_each_day_is_the_sum_of_its_rows_with_and_without_the_cache(alpha: Any) -> None:
+def test_each_day_is_the_sum_of_its_rows_before_and_after_it_is_summed(alpha: Any) -> None:
     node_id = live_through(alpha, 10, down_s=360)
     now = timezone.now()
     with tenant_context(alpha):
         clusters = list(Cluster.objects.values_list("pk", flat=True))
-        cache.clear()
-        for _ in range(2):  # the second time from the cache
+        for is_summed in (False, True):
+            if is_summed:
+                while sum_days(now):
+                    pass
+                assert SummedDay.objects.count() >= 9
             days = get_days(now, {node_id: 8}, clusters=clusters)
             assert len(days.bars) == DAYS
             whole = [bar for bar in days.bars if bar.sums.known == 24 * 8 * 3600]
@@ -107,11 +113,31 @@ def test_each_day_is_the_sum_of_its_rows_with_and_without_the_cache(alpha: Any) 
 def test_a_long_window_adds_up_to_the_same_as_at_once(alpha: Any) -> None:
     live_through(alpha, 12)
     with tenant_context(alpha):
-        cache.clear()
         window = Period.MONTH.window(timezone.now())
-        first, second = added_up(window), added_up(window)
-        assert first == second == add_up(window)
+        first = added_up(window)
+        while sum_days(timezone.now()):
+            pass
+        assert NodeDay.objects.exists()
+        assert first == added_up(window) == add_up(window)
         assert get_fleet(timezone.now(), Period.MONTH).sums.down == 12 * 24 * 3600
+
+
+def test_late_facts_bring_the_sum_of_their_day_up_to_date(alpha: Any) -> None:
+    node_id = live_through(alpha, 5, down_s=0)
+    day = to_ms(timezone.now()) // HOUR_MS // 24 - 2
+    with tenant_context(alpha):
+        while sum_days(timezone.now()):
+            pass
+        before = NodeDay.objects.get(node_id=node_id, day=day)
+        hour = NodeHour.objects.filter(node_id=node_id, hour__gte=day * 24).order_by("hour").first()
+        assert hour is not None
+        row = load_row(hour.body)
+        row.hour = hour.hour
+        lost = Verdict(State.OBSERVED, 0, 0, 0, ("XID_79",))
+        row.put("g0", first_slot(hour.hour), first_slot(hour.hour) + 40, lost)
+        write_hours({(node_id, hour.hour): row})
+        after = NodeDay.objects.get(node_id=node_id, day=day)
+    assert after.down - before.down == 600
 
 
 def test_a_page_works_without_the_cache(alpha: Any, ada: Any, client_of: Any, settings: Any) -> None:

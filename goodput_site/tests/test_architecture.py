@@ -223,6 +223,8 @@ DOORS = {
     "fleet.management.commands.adopt_rules": {"tenant_context"},
     "fleet.management.commands.amend_rule": {"tenant_context"},
     "fleet.management.commands.simulate": {"tenant_context"},
+    "fleet.management.commands.seal": {"tenant_context"},
+    "fleet.summary.services": {"tenant_context"},  # provider staff let the fold try again
     "fleet.summary.rollout": {"tenant_context"},  # provider staff adopt a rule set for an org
     "claims.management.in_org": {"tenant_context"},
     "claims.demo": {"tenant_context"},  # an org of its own, rolled back

@@ -133,12 +133,12 @@ def test_a_fold_that_is_behind_is_named(beta: Any, key_of: Any) -> None:
     assert 0 <= told["oldest_unfolded_seconds"] < 60
     with connection.cursor() as cursor:
         cursor.execute(
-            f"update \"{beta.schema_name}\".fleet_inbox set received_at = received_at - interval '10 minutes'"
+            f"update \"{beta.schema_name}\".fleet_waiting set received_at = received_at - interval '10 minutes'"
         )
     status, told = ready()
     assert status == 503
     assert (told["fold"], told["database"], told["migrations"]) == ("behind", "ok", "ok")
     assert 600 <= told["oldest_unfolded_seconds"] < 700
     with connection.cursor() as cursor:
-        cursor.execute(f'update "{beta.schema_name}".fleet_inbox set folded_at = now()')
+        cursor.execute(f'delete from "{beta.schema_name}".fleet_waiting')
     assert ready()[0] == 200

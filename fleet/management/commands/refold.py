@@ -7,6 +7,7 @@ stored, and what comes out otherwise is told: hours, GPUs, incidents, and the ru
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -23,11 +24,20 @@ from fleet.dated import hour_at
 from fleet.domain.rules import Amendment, RulesError, amendment
 from fleet.domain.slots import HOUR_MS, SLOT_S
 from fleet.models import Node, NodeHour
-from fleet.refolding import refold_everything
+from fleet.refolding import refold_dirty, refold_everything
 from orgs.models import Org
 
 BAR = 40
 LINES = 200  # of hours in the text form; --json has them all
+
+
+def _join() -> None:
+    """Help a refold that another process began, until nothing is left that nobody holds."""
+    quiet = 0
+    while quiet < 3:  # it has perhaps not thrown anything away yet
+        quiet = 0 if refold_dirty(timezone.now(), limit=1) else quiet + 1
+        if quiet:
+            time.sleep(1.0)
 
 
 class Command(BaseCommand):
@@ -51,6 +61,8 @@ class Command(BaseCommand):
         parser.add_argument("--until", help="up to this instant; else now")
         parser.add_argument("--node", help="only the node with this name")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
+        parser.add_argument("--workers", type=int, default=1, help="processes that fold, one a core is best")
+        parser.add_argument("--join", action="store_true", help="help a refold that runs, until nothing is left")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Refold or compare, telling how far it is."""
@@ -66,8 +78,25 @@ class Command(BaseCommand):
             if asks:
                 self._compare(options)
                 return
-            total = refold_everything(timezone.now(), lambda done: self.stdout.write(f"{done} batches"))
-        self.stdout.write(f"refolded {total} batches")
+            if options["join"]:
+                _join()
+                return
+            helpers = [
+                subprocess.Popen([sys.executable, "manage.py", "refold", "--org", org.slug, "--join"])
+                for _ in range(options["workers"] - 1)
+            ]
+            try:
+                total = refold_everything(timezone.now(), self._progress)
+            finally:
+                for helper in helpers:
+                    helper.terminate() if sys.exc_info()[0] else helper.wait()
+        self.stdout.write(f"\nrefolded {total} batches")
+
+    def _progress(self, done: int, of: int) -> None:
+        """A bar on one line."""
+        full = BAR * done // max(1, of)
+        self.stdout.write(f"\r[{'#' * full}{'.' * (BAR - full)}] {done} of {of} nodes", ending="")
+        self.stdout.flush()
 
     def _compare(self, options: dict[str, Any]) -> None:
         first = NodeHour.objects.order_by("hour").values_list("hour", flat=True).first()

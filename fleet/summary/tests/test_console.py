@@ -134,7 +134,12 @@ def test_failed_batches_are_listed_and_tried_again(alpha: Any, beta: Any, key_of
     for org in (alpha, beta):
         upload(key_of(org))
         with tenant_context(org), connection.cursor() as cursor:
-            cursor.execute("update fleet_inbox set attempts = 5, error = %s", [f"KeyError: <b>{org.slug}</b>"])
+            cursor.execute("delete from fleet_waiting")
+            cursor.execute(
+                "insert into fleet_batchmark (sample_day, sha256, reason, error, marked_at)"
+                " select sample_day, sha256, 'failed', %s, now() from fleet_inbox",
+                [f"KeyError: <b>{org.slug}</b>"],
+            )
     page = staff.get("/provider/jobs/").content.decode()
     assert "KeyError: &lt;b&gt;alpha&lt;/b&gt;" in page
     assert staff.post(f"/provider/orgs/{alpha.pk}/retry/").status_code == 302

@@ -96,5 +96,15 @@ def test_no_kill_loses_a_receipted_batch(product: Installation) -> None:
         kept = [row[0] for row in database.execute(f"SELECT encode(sha256, 'hex') {rows}")]
         assert set(sender.receipts) <= set(kept)
         assert len(kept) == len(set(kept))
-        unfolded = f"SELECT count(*) {rows} AND folded_at IS NULL"
+        unfolded = f"SELECT count(*) FROM \"{schema}\".fleet_waiting WHERE node = 'killed-about'"
         eventually(lambda: database.execute(unfolded).fetchone() == (0,), lambda: "some are never folded")
+        # What the crashes took of the open hours came back: every receipted minute is in the strips, each once.
+        seconds = (
+            f'SELECT coalesce(sum(observed_s / gpus), 0) FROM "{schema}".fleet_nodehour h'
+            f" JOIN \"{schema}\".fleet_node n ON n.id = h.node_id WHERE n.name = 'killed-about' AND gpus > 0"
+        )
+        least, most = 60 * len(sender.receipts) - 60, 60 * len(kept)
+        eventually(
+            lambda: least <= (database.execute(seconds).fetchone() or (0,))[0] <= most,
+            lambda: f"{database.execute(seconds).fetchone()} observed seconds, not {least} to {most}",
+        )
