@@ -30,7 +30,7 @@ from fleet.errors import WrongCluster
 from goodput_site.problems import CONTENT_TYPE, problem_body
 from orgs.access import get_access
 from orgs.addresses import client_address
-from orgs.authentication import KeyAuthentication, Refused
+from orgs.authentication import KeyOrSessionAuthentication, Refused
 from orgs.errors import KeyRefused
 from orgs.keys import KeyInfo
 from orgs.models import ApiKey, Org
@@ -70,7 +70,7 @@ OneAgent = schema.shape(
 class Enrol(APIView):
     """Takes the public keys of agents."""
 
-    authentication_classes = [KeyAuthentication]
+    authentication_classes = [KeyOrSessionAuthentication]  # a session has neither scope: it is refused below
     permission_classes: list[Any] = []
     parser_classes: list[Any] = []
     renderer_classes = [renderers.JSONRenderer]
@@ -86,7 +86,10 @@ class Enrol(APIView):
         ],
         responses={
             200: Enrolled,
-            **{status: OpenApiResponse(schema.Problem) for status in (400, 401, 403, 409, 413, 415, 422)},
+            **{
+                (status, "application/problem+json"): OpenApiResponse(schema.Problem())
+                for status in (400, 401, 403, 409, 415, 422)
+            },
         },
     )  # fmt: skip
     def post(self, request: Request) -> Response:

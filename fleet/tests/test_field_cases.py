@@ -13,6 +13,7 @@ from django_tenants.utils import tenant_context
 
 from agent.clock import UNSYNCHRONISED
 from agent.tests.conftest import stub_driver, stub_libraries
+from fleet.agents.selectors import list_agents
 from fleet.domain.slots import SLOT_MS, hour_of
 from fleet.domain.verdicts import State
 from fleet.models import Inbox, Incident, NodeHour
@@ -186,3 +187,4 @@ def test_clones_that_cannot_be_told_apart_are_reported(inside: Any, tmp_path: An
     assert two.store.outbox.counts()["batches_quarantined"] >= 1
     one.fold()
     assert one.row().identity == "name:node-a"
+    assert {agent.flags for agent in list_agents(now=datetime(2026, 11, 20, 12, tzinfo=UTC))} == {("copied",)}

@@ -218,6 +218,7 @@ DOORS = {
     "orgs.schemas": {"set_schema"},  # of an org that is being made
     "orgs.tasks": {"tenant_context"},  # a task's org, if it is active
     "fleet.api": {"set_schema"},  # the org of a key with the scope, or of a member's session
+    "fleet.agents.api": {"set_schema"},  # the org of a key that may enrol
     "fleet.management.commands.refold": {"tenant_context"},  # whoever may run manage.py
     "fleet.management.commands.explain": {"tenant_context"},
     "fleet.management.commands.adopt_rules": {"tenant_context"},

@@ -119,7 +119,7 @@ GET = {
     **dict.fromkeys(ALERTS, {**ADMIN_API, "member": {200, 404}}),
     "v1/alerts/channels/<int:channel_id>/test": ALERT_WRITES,
     "v1/alerts/deliveries/<int:delivery_id>/again": ALERT_WRITES,
-    "v1/enrol": {**WRITES, "member": {401, 405}},  # a key's, never a session's
+    "v1/enrol": WRITES,
     "v1/agents/<int:key_id>/revoke": WRITES,
     "v1/agents/<int:key_id>/accept": WRITES,
     "v1/incidents/<int:incident_id>/acknowledge": WRITES,

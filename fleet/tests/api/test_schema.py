@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 from django.core.management import call_command
+from django_tenants.utils import tenant_context
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -89,6 +90,7 @@ def test_every_answer_is_as_described(read: Any, north_id: int, incident_id: int
         "/v1/batches/{sha256}/body": f"/v1/batches/{batch}/body",
         "/v1/clusters": "/v1/clusters",
         "/v1/fleet": "/v1/fleet",
+        "/v1/agents": "/v1/agents",
         "/v1/rules": "/v1/rules",
         "/v1/rules/{code}": "/v1/rules/XID_79",
         **{f"/v1/settings/{kind.path}": f"/v1/settings/{kind.path}" for kind in KINDS},
@@ -118,8 +120,26 @@ def is_ours(path: str) -> bool:
             "availability",
             "statistics",
         ),
-        *("governance", "settings"),
+        *("governance", "settings", "agents", "enrol"),
     }
+
+
+def test_enrolment_and_what_people_do_with_it_are_as_described(
+    alpha: Any, ada: Any, client_of: Any, key_of: Any, lan: Any
+) -> None:
+    from fleet.agents.models import AgentKey
+    from fleet.agents.tests.support import Installation
+
+    token = key_of(alpha, "enrol")
+    check(Installation().enrol(token), "/v1/enrol", "post")
+    check(Installation().enrol(token), "/v1/enrol", "post")  # another key for the same identity
+    check(Installation().enrol(token, more="x"), "/v1/enrol", "post")
+    with tenant_context(alpha):
+        row = AgentKey.objects.first()
+    assert row is not None
+    for what in ("accept", "revoke"):
+        check(client_of(ada).post(f"/v1/agents/{row.pk}/{what}"), f"/v1/agents/{{key_id}}/{what}", "post")
+        check(client_of(ada).post(f"/v1/agents/999999/{what}"), f"/v1/agents/{{key_id}}/{what}", "post")
 
 
 def test_writes_are_as_described(alpha: Any, ada: Any, client_of: Any, lan: Any) -> None:
@@ -146,7 +166,7 @@ PARAMS = (
 )
 PATHS = (
     *("nodes", "nodes.csv", "gpus", "gpus/{n}/0", "gpus/{n}/0/slots", "gpus/{n}/0/hours", "gpus/{n}/0/explain"),
-    *("events", "incidents", "availability", "statistics", "rules", "rules/XID_79", "fleet", "batches"),
+    *("events", "incidents", "availability", "statistics", "rules", "rules/XID_79", "fleet", "batches", "agents"),
 )
 
 

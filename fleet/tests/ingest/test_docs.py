@@ -28,7 +28,7 @@ def raised() -> set[tuple[int, str]]:
     found |= {(422, code) for code in re.findall(r'code = "(\w+)"', of_contract)}
     if 'code = f"too_many_' in of_contract:
         found.add((422, "too_many_…"))
-    for name in ("WrongCluster", "SeqConflict", "NotStored"):
+    for name in ("WrongCluster", "WrongNode", "SeqConflict", "NotStored"):
         body = source("fleet/errors.py").partition(f"class {name}(")[2]
         code, status = re.findall(r'code = "(\w+)"\n    status = (\d+)', body)[0]
         assert f"raise {name}(" in fleet
