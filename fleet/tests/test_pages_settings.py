@@ -262,6 +262,7 @@ def test_anybody_reads_the_rules(client: Client, lan: Any) -> None:
     shown = client.get("/rules/", headers={"host": "localhost"}).content.decode()
     assert 'id="XID_79"' in shown
     assert "Source:" in shown
+    assert "10003 Host unhandled interrupt" in shown
     same = client.get(f"/rules/?version={LATEST}&against={LATEST}", headers={"host": "localhost"}).content.decode()
     assert "they decide and say the same" in same
     assert client.get("/rules/?version=1999-01-01", headers={"host": "localhost"}).status_code == 404

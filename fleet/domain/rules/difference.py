@@ -29,7 +29,7 @@ class RuleChange:
         return self.kind != "changed" or any(key not in _WORDS for key, _, _ in self.keys)
 
 
-_WORDS = ("title", "explanation", "action", "disagreement", "sources")
+_WORDS = ("title", "explanation", "action", "disagreement", "sources", "sxid_names")
 
 
 def diff(old: Rules, new: Rules) -> tuple[RuleChange, ...]:

@@ -30,7 +30,8 @@ class Reason:
     (empty = as `ends`). `own_slot`: the reason that marks the event's own slot. `persistence_samples`: how many bad
     samples in a row it takes. `symptom_of`: opens no incident while one of these is open. `supersedes`: these are
     dropped where both hold. `owner`: who must own the driver or fabric for it to be infrastructure's. `sxids`: the
-    codes of NVSwitch events that it covers. `line`: the word of a kernel line that it takes.
+    codes of NVSwitch events that it covers, `sxid_names` what each is called. `line`: the word of a kernel line that
+    it takes.
     """
 
     code: str
@@ -57,6 +58,7 @@ class Reason:
     xid: int = -1
     sxid: int = -1
     sxids: tuple[int, ...] = ()
+    sxid_names: tuple[str, ...] = ()
     line: str = ""
     mask: int = 0
     counters: tuple[str, ...] = ()
@@ -66,6 +68,11 @@ class Reason:
     def lowers(self) -> bool:
         """Whether it can lower a weight: never a customer's or nobody's reason (fold.md 14)."""
         return self.weight < 100 and self.party in ("infrastructure", "ambiguous")
+
+    @property
+    def switch_codes(self) -> tuple[tuple[int, str], ...]:
+        """(code, what it is called) of the NVSwitch events that it covers."""
+        return tuple(zip(self.sxids, self.sxid_names or ("",) * len(self.sxids), strict=True))
 
     @property
     def sticky(self) -> bool:
@@ -148,7 +155,7 @@ class Rules:
 
 
 _TEXTS = ("code", "title", "explanation", "party", "severity", "lasts", "category")
-_LISTS = ("sources", "needs", "ends", "ends_without_action", "symptom_of", "supersedes", "counters")
+_LISTS = ("sources", "needs", "ends", "ends_without_action", "symptom_of", "supersedes", "counters", "sxid_names")
 _NUMBERS = {"weight": 100, "persistence_samples": 100, "xid": 100_000, "sxid": 100_000, "mask": 2**64 - 1}
 _OTHER = ("subject", "own_slot", "owner", "action", "disagreement", "line")
 
@@ -209,6 +216,8 @@ def reason_from(file: str, entry: Mapping[str, Any], lines: Mapping[str, int]) -
     for end in reason.ends + reason.ends_without_action:
         if end not in ENDS:
             raise fail("ends", f"must be one of {', '.join(ENDS)}")
+    if reason.sxid_names and len(reason.sxid_names) != len(reason.sxids):
+        raise fail("sxid_names", "must name each code of sxids")
     if not reason.sources:
         raise fail("sources", "is missing")
     if reason.lasts == "condition" and not reason.ends:

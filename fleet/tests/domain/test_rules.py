@@ -37,6 +37,8 @@ def test_the_rule_set_loads_and_its_digest_is_that_of_its_files() -> None:
 def test_the_word_of_a_switch_line_comes_before_the_table() -> None:
     rules = load_rules()
     assert len(rules.by_sxid) == 399
+    assert dict(rules.reasons["SXID_FABRIC"].switch_codes)[10003] == "Host unhandled interrupt"
+    assert all(name for reason in rules.reasons.values() for _, name in reason.switch_codes)
 
     def code(number: int, word: str | None) -> str | None:
         reason = rules.sxid(number, word)
@@ -88,6 +90,7 @@ END = 'ends = ["reset"]'
         ((END, END + '\nsupersedes = ["A"]'), "bad.toml:3: supersedes: a cycle: A -> A"),
         ((END, END + "\nxid = true"), "bad.toml:11: A: xid: must be an integer"),
         ((END, END + "\nsxids = [true]"), "bad.toml:11: A: sxids: must be a list of codes"),
+        ((END, END + '\nsxids = [7]\nsxid_names = ["a", "b"]'), "bad.toml:12: A: sxid_names: must name each code"),
         ((END, END + "\nsxids = [7, 7]"), "bad.toml:3: sxid 7 has two rules"),
         ((END, "ends = ["), "bad.toml:11: "),
         (("[[reason]]", "[reason]"), "bad.toml:1: a rule file holds"),
