@@ -105,6 +105,11 @@ PAGES: dict[str, tuple[State, ...]] = {
     ),
     SETTINGS + "audit/": (org("as it is", "settings/audit/"),),
     SETTINGS + "clusters/": (org("as it is", "settings/clusters/"), quiet("settings/clusters/")),
+    SETTINGS + "hardware/": (org("as it is", "settings/hardware/"), quiet("settings/hardware/")),
+    SETTINGS + "hardware/<int:node_id>/": (org("a node", "settings/hardware/{node}/"),),
+    SETTINGS + "maintenance/": (org("none", "settings/maintenance/"), quiet("settings/maintenance/")),
+    SETTINGS + "rules/": (org("as it is", "settings/rules/"),),
+    "rules/": public("/rules/"),
     SETTINGS + "alerts/": (org("some", "settings/alerts/"), quiet("settings/alerts/")),
     SETTINGS + "alerts/new/<slug:kind>/": tuple(
         org(kind, f"settings/alerts/new/{kind}/") for kind in ("email", "webhook", "slack", "pagerduty", "alertmanager")
@@ -171,6 +176,11 @@ SENT_ONLY = (
     f"{SETTINGS}invitations/*",
     f"{SETTINGS}keys/<int:key_id>/*",
     f"{SETTINGS}agents/<int:key_id>/*",
+    f"{SETTINGS}clusters/<int:cluster_id>/*",
+    f"{SETTINGS}nodes/<int:node_id>/*",
+    f"{SETTINGS}hardware/<int:node_id>/?*",
+    f"{SETTINGS}maintenance/<int:window_id>/*",
+    f"{SETTINGS}rules/?*",
     f"{SETTINGS}alerts/deliveries/*",
     f"{SETTINGS}alerts/<int:channel_id>/?*",
     f"{ORG}incidents/<int:incident_id>/?*",
