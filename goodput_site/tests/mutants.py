@@ -48,6 +48,7 @@ def task_org() -> None:
 
     from orgs.models import Org
 
+    current_app.loader.import_default_modules()
     for task in list(current_app.tasks.values()):
         if getattr(task.run, "is_of_an_org", False):
             run = task.run.__wrapped__
