@@ -39,7 +39,6 @@ OF_AN_ORG: dict[str, tuple[Any, ...]] = {
     "claims.tasks.anchor_org": (),
     "claims.tasks.tend_org": (),
     "claims.tasks.draft_org": ("2026-10",),
-    "claims.tasks.tend_org": (),
 }
 # Tasks of the whole server, and what keeps each from mixing orgs.
 OF_THE_SERVER = {
@@ -56,7 +55,6 @@ OF_THE_SERVER = {
     "claims.tasks.anchor_all": "sends ids",
     "claims.tasks.tend_all": "sends ids",
     "claims.tasks.draft_all": "sends ids",
-    "claims.tasks.tend_all": "sends ids",
     "orgs.tasks.send_mails": "each mail names the org of its invitation",
     "orgs.tasks.mail_reset": "people are of no org",
     "orgs.tasks.mail_notice": "people are of no org",
