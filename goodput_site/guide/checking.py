@@ -1,18 +1,22 @@
 """Tries the guide against a running server: every address that it names, every command block that can run here.
 
 Blocks run in one throw-away folder, in the guide's order: it is their home, installers lay their files below it and
-start nothing (`GOODPUT_INSTALL_ROOT`), `sudo` there is a stand-in that gives no rights, `./token` holds a made-up key.
+start nothing (`GOODPUT_INSTALL_ROOT`), `sudo` there is a stand-in that gives no rights, `./token` holds a made-up
+key. Where the server may be changed, PACK.zip is a simulated claim's pack and KEY the key of its log.
 """
 
 from __future__ import annotations
 
 import importlib
+import io
+import json
 import os
 import re
 import subprocess
 import tempfile
 import urllib.error
 import urllib.request
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
@@ -20,10 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.core.management import call_command
 
 from goodput_site.guide import content, markup, views
 
-SECONDS = 120  # for one address or one block
+SECONDS = 300  # for one address or one block
+PACK = "PACK.zip"  # as the guide names it
 TOO_LARGE = 256 << 20
 BASH = ["bash", "--noprofile", "--norc"]
 
@@ -50,6 +56,8 @@ def check(origin: str, with_changes: bool = False) -> Iterator[Result]:
     """
     with tempfile.TemporaryDirectory(prefix="goodput-guide-") as folder:
         lay_out(Path(folder))
+        if with_changes:
+            call_command("demo_claim", out=Path(folder) / PACK, stdout=io.StringIO())
         yield from _check(origin, Path(folder), ("run", "change") if with_changes else ("run",))
 
 
@@ -129,7 +137,7 @@ def _tried(page: str, block: markup.Block, folder: Path, runnable: tuple[str, ..
         return Result(page, name, "FAILED", parsed.stderr.strip())
     if block.how not in runnable:
         return Result(page, name, "parsed only", block.why + ("; runs with --change" if block.how == "change" else ""))
-    places = {"HOME": str(folder), "GOODPUT_INSTALL_ROOT": str(folder / "root")}
+    places = {"HOME": str(folder), "GOODPUT_INSTALL_ROOT": str(folder / "root"), "KEY": _key_of(folder / PACK)}
     try:
         ran = subprocess.run(
             [*BASH, "-e", "-o", "pipefail", "-c", block.text],
@@ -145,6 +153,14 @@ def _tried(page: str, block: markup.Block, folder: Path, runnable: tuple[str, ..
     if ran.returncode:
         return Result(page, name, "FAILED", (ran.stderr or ran.stdout).strip()[-300:] or f"status {ran.returncode}")
     return Result(page, name, "ran", block.why)
+
+
+def _key_of(pack: Path) -> str:
+    """The key that a pack names for its log; empty where there is no pack."""
+    if not pack.exists():
+        return ""
+    with zipfile.ZipFile(pack) as archive:
+        return str(json.loads(archive.read("keys.json"))["log"])
 
 
 def powershell_problem(text: str) -> str | None:

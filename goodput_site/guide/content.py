@@ -115,8 +115,8 @@ def verifier(origin: str) -> str:
     name = f"goodput-verify-{version()}.pyz"
     if name not in {file["name"] for file in (releases.manifest() or {"files": []})["files"]}:
         return "This server offers no release with a verifier yet, see [Downloads](/guide/downloads/)."
-    lines = ("```bash parse: it needs a pack", f"curl -fsSLO {origin}/releases/{name}")
-    return "\n".join((*lines, f"python3 {name} PACK.zip --key KEY", "```"))
+    lines = ("```bash change: it needs a pack", f"curl -fsSLO {origin}/releases/{name}")
+    return "\n".join((*lines, f'python3 {name} PACK.zip --key "$KEY"', "```"))
 
 
 def downloads(origin: str) -> str:
