@@ -13,8 +13,6 @@ BESIDE = Path(sys.executable).parent
 # What a missing program comes from. Those from pip are in requirements-dev.lock.
 COMES_FROM = {
     "helm": "python .ci/helm.py",
-    "bats": "apt-get install bats",
-    "podman": "apt-get install podman runc",
     "debootstrap": "apt-get install debootstrap",
 }
 
