@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # install-linux.sh on a bare machine, as the guide's reader runs it: through a pipe, into the machine's own folders.
 # For throw-away machines only (it installs, and it purges): see .ci/bare-root. GOODPUT_ORIGIN is a running server with
-# a release; SCRIPT_FLAGS is empty for root, --user for an ordinary user. Files with `embedded` need PORT, a free port.
+# a release; SCRIPT_FLAGS is empty for root, --user for an ordinary user. Tests of `embedded` need PORT, a free port.
 
 setup() {
     [ -n "${GOODPUT_ORIGIN:-}" ] || skip 'GOODPUT_ORIGIN names no server'
@@ -163,9 +163,11 @@ goodput() {
 
 @test "embedded: its own release installs an agent" {
     [ -n "${PORT:-}" ] || skip 'PORT names no free port'
-    curl -fsSL "http://localhost:$PORT/install-linux.sh" | bash -s -- $flags --agent-only
+    local whose=''
+    if [ "$(id -u)" != 0 ]; then whose=--user; fi
+    curl -fsSL "http://localhost:$PORT/install-linux.sh" | bash -s -- $whose --agent-only
     GOODPUT_SOURCE=sim "$command" once
-    curl -fsSL "http://localhost:$PORT/install-linux.sh" | bash -s -- $flags --agent-only --uninstall --purge
+    curl -fsSL "http://localhost:$PORT/install-linux.sh" | bash -s -- $whose --agent-only --uninstall --purge
 }
 
 @test "embedded: again is the upgrade, and keeps the database" {
