@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from django.db import connection, transaction
 
+from fleet.agents.marks import judge_again
 from fleet.domain.slots import HOUR_MS
 from fleet.sql import execute
 
@@ -78,6 +79,7 @@ def recover(now: datetime) -> int | None:
         lost = make_lives(now)
         ((since,),) = execute("select coalesce(min(at), '1970-01-05'::timestamptz) from fleet_folded_through", [])
         queued = _execute_named(_QUEUE, {"since": since - MARGIN, "now": _hour(now)})
+        judge_again(since - MARGIN)
         execute("insert into fleet_whole default values", [])
     log.warning("after a crash: %d nodes are folded again from their last final hour, %d batches wait", lost, queued)
     return lost

@@ -33,6 +33,13 @@ on conflict (agent_id, node_id) do update set first_at = least(s.first_at, exclu
 )
 
 
+_SINCE = """
+select i.sample_day, i.sha256, i.signature, i.received_at, i.agent_id, coalesce(n.merged_into_id, n.id)
+  from fleet_inbox i join fleet_node n on n.key = i.node_key
+ where i.received_at >= %b and i.agent_id is not null and i.signature is not null and not i.is_seq_conflict
+"""
+
+
 class Folded(NamedTuple):
     """One batch that was folded just now; its samples reach from `first_ms` to `last_ms`."""
 
@@ -77,6 +84,22 @@ def note(batches: Iterable[Folded]) -> None:
         rows[(batch.agent_id, batch.node_id)].add(batch, received_at, state)
     BatchFlaw.objects.bulk_create(flaws, ignore_conflicts=True)
     execute(_SEEN, columns([(*key, *row.values()) for key, row in sorted(rows.items())]))
+
+
+def judge_again(since: datetime) -> int:
+    """Mark what came since then and speaks against itself, once more: after a crash some of it was never judged.
+
+    Marks stand once for each batch. The counts are left alone: they may be off by what was under way. The number found.
+    """
+    rows = execute(_SINCE, [since])
+    keys = known_keys({row[4] for row in rows})
+    flaws = []
+    for day, sha256, signature, received_at, agent_id, node_id in rows:
+        why = judge(bytes(sha256), bytes(signature), received_at, keys.get(agent_id, ()))
+        if why in (BAD, REVOKED):
+            flaws.append(BatchFlaw(sample_day=day, sha256=bytes(sha256), agent_id=agent_id, node_id=node_id, why=why))
+    BatchFlaw.objects.bulk_create(flaws, ignore_conflicts=True)
+    return len(flaws)
 
 
 class _Row:

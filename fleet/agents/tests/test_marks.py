@@ -19,7 +19,9 @@ from fleet.agents.tests.support import Installation
 from fleet.domain.slots import SLOT_MS
 from fleet.folding import fold_waiting
 from fleet.models import NodeHour
-from fleet.refolding import refold_everything
+from fleet.recovery import recover
+from fleet.refolding import refold_dirty, refold_everything
+from fleet.tests.test_recovery import crash
 
 pytestmark = pytest.mark.django_db
 AT = datetime(2026, 11, 20, 10, tzinfo=UTC)
@@ -68,6 +70,20 @@ def test_each_signature_is_judged_once_and_refuses_nothing(inside: Any) -> None:
     assert sum(hour.observed_s for hour in NodeHour.objects.all()) >= 5 * 60 * 2 - 60  # all were folded
     refold_everything(timezone.now())
     assert counts()["bad"] == 2  # a re-fold counts nothing twice
+
+
+def test_what_a_crash_kept_from_being_judged_is_judged_after_it(inside: Any) -> None:
+    one = Installation()
+    enrol(one)
+    one.send(inside, 1, first_ts=minute(1))
+    fold_waiting(timezone.now())
+    forged = one.send(inside, 2, signed=bytes(64), first_ts=minute(2))
+    crash()
+    for _ in range(2):
+        recover(timezone.now())
+        while refold_dirty(timezone.now()) or fold_waiting(timezone.now()):
+            pass
+        assert [(bytes(flaw.sha256), flaw.why) for flaw in BatchFlaw.objects.all()] == [(forged, "bad")]
 
 
 def test_what_a_revoked_key_signed_before_stays_good(inside: Any) -> None:
