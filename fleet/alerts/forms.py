@@ -9,7 +9,7 @@ from django import forms
 
 from fleet.alerts.channels import HAS, PARTIES
 from fleet.alerts.models import Channel
-from fleet.domain.alerting.words import KINDS, SEVERITIES
+from fleet.domain.alerting.words import SEVERITIES
 
 PLAIN = {"autocomplete": "off", "spellcheck": "false"}
 HOLDS = ((0, "at once"), (60, "after 1 minute"), (300, "after 5 minutes"), (900, "after 15 minutes"))
@@ -17,7 +17,6 @@ DIGESTS = ((0, "each by itself"), (15, "every 15 minutes"), (60, "every hour"), 
 KIND_WORDS = {
     "incident": "incidents",
     "silence": "telemetry silence",
-    "budget": "contract uptime about to cross a step",
     "deadline": "claim deadlines",
 }
 SEVERITY_WORDS = {
@@ -79,7 +78,7 @@ class ChannelForm(forms.Form):
     kinds = forms.MultipleChoiceField(
         required=False,
         label="Only about",
-        choices=[(one, KIND_WORDS[one]) for one in KINDS],
+        choices=list(KIND_WORDS.items()),
         widget=forms.CheckboxSelectMultiple,
         help_text="None chosen: about all of it.",
     )

@@ -6,7 +6,8 @@ twice, late or out of order tells nothing wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,6 +23,7 @@ from fleet.domain.alerting.message import Message, rfc3339
 from fleet.domain.alerting.words import at_least
 from orgs.models import Org
 
+log = logging.getLogger(__name__)
 AT_ONCE = 200
 PAGERS = (Channel.Kind.PAGERDUTY, Channel.Kind.ALERTMANAGER)
 TELLS_OPEN = ("opened", "worsened", "acknowledged")
@@ -37,8 +39,8 @@ def route_waiting(org: Org, now: datetime) -> int:
             rows = list(Alert.objects.filter(routed_at=None).order_by("pk")[:AT_ONCE])
             if not rows:
                 return total
-            for news in _news(rows, now):
-                _route(org, news, now)
+            for row in _once(rows):
+                _route_row(org, row, now)
             Alert.objects.filter(pk__in=[row.pk for row in rows]).update(routed_at=now)
         total += len(rows)
 
@@ -50,15 +52,24 @@ def _is_alone() -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def _news(rows: Iterable[Alert], now: datetime) -> Iterable[News]:
-    """What the rows mean, in their order; several rows of one incident are looked at once."""
+def _once(rows: Iterable[Alert]) -> Iterator[Alert]:
+    """The rows in their order; several of one incident are looked at once."""
     seen: set[tuple[str, bool]] = set()
     for row in rows:
-        if row.kind != "incident":
-            yield News.of(row)
-        elif (row.key, row.what == "acknowledged") not in seen:
-            seen.add((row.key, row.what == "acknowledged"))
-            yield from news_of_incident(row, now)
+        mark = row.key, row.what == "acknowledged"
+        if row.kind != "incident" or mark not in seen:
+            seen.add(mark)
+            yield row
+
+
+def _route_row(org: Org, row: Alert, now: datetime) -> None:
+    """Route what a row means. A row that can't be routed is logged and left behind: it must not hold up the others."""
+    try:
+        with transaction.atomic():
+            for news in news_of_incident(row, now) if row.kind == "incident" else (News.of(row),):
+                _route(org, news, now)
+    except Exception:
+        log.exception("org %s: alert %s can't be routed", org.slug, row.pk)
 
 
 def _route(org: Org, news: News, now: datetime) -> None:

@@ -310,3 +310,17 @@ def test_two_workers_never_send_to_one_channel_at_once(inside: Any) -> None:
     assert got == [False]
     with alone("alerts.channel.1") as is_alone:
         assert is_alone
+
+
+@pytest.mark.django_db
+def test_an_alert_that_can_not_be_routed_holds_up_no_other(
+    http_sink: HttpSink, channel_of: Make, break_gpu: Make, tell: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel_of("webhook", url=http_sink.url)
+    broken = break_gpu(node="n1")
+    break_gpu(node="n2", code="XID_79")
+    Alert.objects.filter(key=f"incident-{broken.pk}").update(facts={})  # it names no incident
+    assert tell() == 1
+    assert http_sink.received[0].json["facts"]["node"] == "n2"
+    assert "can't be routed" in caplog.text
+    assert not Alert.objects.filter(routed_at=None).exists()
