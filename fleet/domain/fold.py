@@ -124,7 +124,7 @@ def _shape(state: NodeState) -> bytes | None:
     base = copy.last_ms
     copy = replace(copy, watermark=(0, 0, "", 0, 0, 0), open_slot=0, last_ms=0)
     copy.agents = {a: base - t for a, t in copy.agents.items()}
-    copy.fit = (*copy.fit[:7], 0, *copy.fit[8:11], copy.fit[11] - base, *copy.fit[12:])
+    copy.fit = (*copy.fit[:7], 0, *copy.fit[8:11], 0, *copy.fit[12:])
     for subject in (copy.node, *copy.places, *copy.ports):
         subject.segments = [
             (c, k, a - base, b - base, w) if k == "C" else (c, k, a - offset, b - offset, w)

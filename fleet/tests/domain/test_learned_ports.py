@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from fleet.domain.fold import fold_all, hold
-from fleet.domain.placement import place
+from fleet.domain.placement import Item, place
 from fleet.domain.rules import load_rules
 from fleet.domain.state import NO_FIT, NodeState
+from fleet.domain.work import Work
 from fleet.tests.domain import facts
 
 START = 480_000 * 3_600_000 + 7_500
@@ -78,3 +81,26 @@ def test_a_virtual_function_counts_where_no_physical_port_is_seen() -> None:
     assert state is not None
     _, emissions, _ = hold(state, item._replace(ms=START + 15_000), START + DAY + 3_600_000, RULES)
     assert {e.subject for e in emissions if e.subject.startswith("p:")} == {"p:G0"}
+
+
+def test_holding_a_sample_for_a_year_takes_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run-length means run-length: with and without a boot-time clock."""
+    steps: list[int] = []
+    take = Work.take
+
+    def counted(work: Work, item: Item) -> None:
+        steps.append(item.ms)
+        assert len(steps) < 100
+        take(work, item)
+
+    monkeypatch.setattr(Work, "take", counted)
+    for boottime in (None, 10**9):
+        batch = sample(START)
+        batch.intervals[0].boottime = batch.intervals[0].mono = boottime
+        item = place([facts.received(batch)], NO_FIT).items[0]
+        state = fold_all(None, [item], RULES)[0]
+        assert state is not None
+        steps.clear()
+        end, _, _ = hold(state, item._replace(ms=START + 15_000), START + 365 * DAY, RULES)
+        assert end is not None
+        assert end.last_ms == START + 365 * DAY - 15_000
