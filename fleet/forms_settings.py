@@ -126,7 +126,9 @@ class AmendForm(forms.Form):
     """The org's own rule for one reason."""
 
     code = forms.CharField(max_length=64, label="Reason", widget=forms.TextInput(attrs={"list": "codes"}))
-    key = forms.ChoiceField(choices=[(key, key.replace("_", " ")) for key in AMENDABLE], label="What changes")
+    key = forms.ChoiceField(
+        choices=[(key, key.replace("_", " ")) for key in AMENDABLE], label="What changes", initial="weight"
+    )
     value = forms.CharField(
         max_length=1000,
         label="To",
