@@ -265,12 +265,10 @@ class NodeDated(Dated):
 
     def context(self, hour: int, is_first: bool = False) -> Context:
         """See Dated: declared hardware, assignments of this hour, and where its probe failed with its peers there."""
-        assigned = self.org.assigned.get(self.node_id)
-        if not assigned and not self.failed:
-            return self.org.declared(self.node_id, hour, is_first)
         key = (hour, is_first)
         found = self._contexts.get(key)
         if found is None:
+            assigned = self.org.assigned.get(self.node_id)
             declared = self.org.declared(self.node_id, hour, is_first)
             first, end = hour * HOUR_MS, (hour + 1) * HOUR_MS
             failed = _cut(self.failed, first - EDGE_MS, end)
