@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from fleet.folding import sealed_hour
 from fleet.models import Cluster, Incident, Node, NodeDay, NodeHour, NodeLive
 from fleet.services_dated import DatedInvalid, mark_dirty_hours, touch_stamp
 from fleet.services_incidents import Actor
@@ -59,7 +60,7 @@ def merge_nodes(node: Node, into: Node, actor: Actor) -> None:
     """Make `node` an earlier or later identity of `into`: one history from both's facts, folded anew.
 
     What was derived of `node` alone goes; an incident of it that somebody wrote to stays, as withdrawn. Raises
-    DatedInvalid for nodes of two clusters, merged ones, and two that reported at the same time.
+    DatedInvalid for nodes of two clusters, merged ones, two that reported at the same time, and sealed hours.
     """
     if node.pk == into.pk or node.cluster_id != into.cluster_id:
         raise DatedInvalid("into", "Another node of the same cluster.")
@@ -74,6 +75,8 @@ def merge_nodes(node: Node, into: Node, actor: Actor) -> None:
             raise DatedInvalid(
                 "into", f"Both reported in {len(hours[0] & hours[1])} hours: these are two machines at one time."
             )
+        if hours[0] and min(hours[0]) < sealed_hour():
+            raise DatedInvalid("into", "Some of its hours are sealed: they are never folded again, so it stays a node.")
         Node.objects.filter(Q(pk=node.pk) | Q(merged_into=node)).update(merged_into=into)
         execute("update fleet_batchmark set node_id = %b where node_id = %b", [into.pk, node.pk])
         execute("delete from fleet_dirtyspan where node_id = %b", [node.pk])

@@ -25,6 +25,7 @@ from fleet.models import (
     NodeHour,
     NodeLive,
     ProbeTarget,
+    SealedDay,
 )
 from fleet.services_dated import DatedInvalid
 from fleet.services_incidents import Actor
@@ -406,3 +407,14 @@ def test_two_machines_at_one_time_are_not_merged(inside: Any) -> None:
     with pytest.raises(DatedInvalid, match="Another node"):
         merge_nodes(node("n1"), node("n1"), actor)
     assert Node.objects.filter(merged_into=None).count() == 2
+
+
+def test_a_node_with_sealed_hours_is_not_merged(inside: Any) -> None:
+    send(inside, 0, node="n1")
+    send(inside, 120, node="n2")
+    fold(NOW)
+    SealedDay.objects.create(day=int(START.timestamp()) // 86_400)
+    actor = Actor("ada@alpha.example", inside)
+    with pytest.raises(DatedInvalid, match="sealed"):
+        merge_nodes(node("n2"), node("n1"), actor)
+    assert NodeHour.objects.filter(node=node("n2")).exists()
