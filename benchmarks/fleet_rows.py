@@ -88,7 +88,7 @@ def twins(count: int, hours: int) -> None:
     with connection.cursor() as cursor:
         for table, wanted in (
             ("fleet_nodelive", ""),
-            ("fleet_nodehour_final", f"and hour > (select max(hour) from fleet_nodehour) - {hours:d}"),
+            ("fleet_nodehour_final", f"and m.hour > (select max(hour) from fleet_nodehour) - {hours:d}"),
             ("fleet_nodehour_open", ""),
         ):
             cursor.execute(
@@ -96,9 +96,10 @@ def twins(count: int, hours: int) -> None:
                 " and table_name = %s and column_name <> 'node_id' order by ordinal_position",
                 [table],
             )
-            names_ = ", ".join(row[0] for row in cursor.fetchall())
+            names_ = [row[0] for row in cursor.fetchall()]
+            into, chosen = ", ".join(names_), ", ".join(f"m.{name}" for name in names_)
             cursor.execute(
-                f"insert into {table} (node_id, {names_}) select n.id, {names_} from fleet_node n, {table} m"
+                f"insert into {table} (node_id, {into}) select n.id, {chosen} from fleet_node n, {table} m"
                 f" where n.id >= %s and m.node_id = %s {wanted}",
                 [first, model.pk],
             )

@@ -84,8 +84,9 @@ def _older(hours: int) -> None:
             " and column_name <> 'node_id'"
         )
         names = cursor.fetchone()[0]
+        chosen = ", ".join(f"m.{name}" for name in names.split(", "))
         cursor.execute(
-            f"insert into fleet_nodehour_final (node_id, {names}) select n.id, {names} from fleet_node n,"
+            f"insert into fleet_nodehour_final (node_id, {names}) select n.id, {chosen} from fleet_node n,"
             " fleet_nodehour_final m where n.name like 'bench-0%%' and m.node_id = (select min(id) from fleet_node)"
             " and m.hour > (select max(hour) from fleet_nodehour) - %s on conflict do nothing",
             [hours],

@@ -71,6 +71,9 @@ def merge_nodes(node: Node, into: Node, actor: Actor) -> None:
         if any(row.merged_into_id is not None for row in rows.values()):
             raise DatedInvalid("into", "One of them is merged already.")
         hours = [set(_heard(pk)) for pk in (node.pk, into.pk)]
+        sealed = sealed_hour()
+        if hours[0] and min(hours[0]) < sealed:
+            raise DatedInvalid("into", "It reported before the raw horizon: sealed hours are never folded again.")
         if len(hours[0] & hours[1]) > SHARED_HOURS:
             raise DatedInvalid(
                 "into", f"Both reported in {len(hours[0] & hours[1])} hours: these are two machines at one time."
