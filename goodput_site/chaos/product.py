@@ -126,7 +126,7 @@ class Product:
         """Ends a part's main process; seconds until it is up again."""
         pid, began = self.pid(name), time.monotonic()
         self.kill(pid, with_signal)
-        self.wait(lambda: self._is_up_again(name, pid), 90, f"{name} does not come back")
+        self.wait(lambda: self._is_up_again(name, pid), 180, f"{name} does not come back")
         return time.monotonic() - began
 
     def _is_up_again(self, name: str, pid: int) -> bool:
