@@ -219,7 +219,7 @@ def _body(wanted: bool) -> str:
 def _from_inbox(row: tuple[Any, ...]) -> Batch:
     """A row of `_COLUMNS` behind the node's id, the body last."""
     node_id, sha256, received_at, *values, last_hour, sample_day, first_hour, body = row
-    row_ = Row(sha256, body, packs.micros(received_at), *values, last_hour=last_hour)
+    row_ = Row(sha256, body, packs.micros(received_at), *values, last_hour=last_hour)  # type: ignore[misc]
     return Batch(node_id, sample_day, row_, first_hour, first_hour, last_hour)
 
 

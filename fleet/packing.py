@@ -188,4 +188,4 @@ def _spans(node_key: int, day: date, rows: Iterable[Row]) -> Iterable[tuple[str,
 
 
 def _text(statement: str, week: sql.Identifier) -> str:
-    return sql.SQL(statement).format(week=week).as_string(None)  # type: ignore[arg-type]
+    return sql.SQL(statement).format(week=week).as_string(None)

@@ -144,6 +144,11 @@ def read_skeleton(skeleton: bytes) -> list[Entry]:
     received = list(accumulate(fields["received_us"]))
     seqs = fields["seq"] if fields["seq_steps"] is None else list(accumulate(fields["seq_steps"]))
     sizes = list(accumulate(fields["size"]))
+
+    def known(at: int) -> dict[str, Any]:
+        named = {name: values[at] for name, values in columns.items()}
+        return {**named, **{name: bool(values[at]) for name, values in flags.items()}}
+
     return [
         Entry(
             Row(
@@ -152,8 +157,7 @@ def read_skeleton(skeleton: bytes) -> list[Entry]:
                 received_us=received[at],
                 seq=seqs[at],
                 signature=signatures[at] or None,
-                **{name: values[at] for name, values in columns.items()},
-                **{name: bool(values[at]) for name, values in flags.items()},
+                **known(at),
             ),
             levels[at],
             bytes.fromhex(headers[at]),

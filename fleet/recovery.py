@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import connection, transaction
 
@@ -110,7 +111,7 @@ def _hour(now: datetime) -> int:
     return int(now.timestamp() * 1000) // HOUR_MS
 
 
-def _execute_named(statement: str, values: dict[str, object]) -> int:
+def _execute_named(statement: str, values: dict[str, Any]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         return int(cursor.rowcount)

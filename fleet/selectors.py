@@ -16,13 +16,14 @@ from typing import Any
 from django.db import connection
 
 from fleet.attention import Trouble, troubles_of
+from fleet.day_sums import DAY_HOURS
 from fleet.domain.slots import first_slot as first_hour_slot
 from fleet.domain.slots import slot_of
 from fleet.fleet_json import as_json
 from fleet.hour_sums import Sums, total
 from fleet.models import Cluster
 from fleet.reading import AnyPeriod, ClusterRows, Filter, Fleet, NodeRow, Period, PlaceRow
-from fleet.selectors_days import DAY_HOURS, closed_sums
+from fleet.selectors_days import closed_sums
 from fleet.selectors_hours import (
     Bounds,
     NodeHours,

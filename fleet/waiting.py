@@ -126,7 +126,7 @@ def leave(ids: Sequence[int]) -> None:
 def mark(marks: Sequence[Mark]) -> None:
     """Note what is out of the ordinary: (sample_day, sha256, reason, node, first and last hour, error) of each."""
     if marks:
-        execute(_MARK, columns(sorted(marks, key=lambda one: one[:2])))
+        execute(_MARK, columns(sorted(marks, key=lambda one: (one[0], one[1]))))
 
 
 def unmark(batches: Sequence[tuple[date, bytes]]) -> None:

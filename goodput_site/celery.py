@@ -15,12 +15,12 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
 
-@task_prerun.connect
+@task_prerun.connect  # type: ignore[untyped-decorator]
 def _begin(task: Any = None, **_: Any) -> None:
     task.request.goodput_began = time.perf_counter()
 
 
-@task_postrun.connect
+@task_postrun.connect  # type: ignore[untyped-decorator]
 def _count(task: Any = None, state: str = "", **_: Any) -> None:
     from goodput_site import counters
 

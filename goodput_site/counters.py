@@ -85,7 +85,7 @@ def flush() -> None:
 
 def read() -> dict[tuple[str, str], float]:
     """(name, label) -> what all processes have counted. Raises RedisError."""
-    found = _broker().hgetall(KEY)
+    found: dict[bytes, bytes] = _broker().hgetall(KEY)  # type: ignore[assignment]
     out: dict[tuple[str, str], float] = {}
     for key, amount in found.items():
         name, _, label = key.decode().partition("|")

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ def shorten_waits(tick_s: float) -> None:
     scale = tick_s / 15
     for name in ("RETRY_BASE_S", "RETRY_CAP_S", "SLOW_RETRY_S", "RETRY_AFTER_LEAST_S", "RETRY_AFTER_MOST_S"):
         setattr(schedule, name, getattr(schedule, name) * scale)
-    contract.SLOW_RETRY_S = schedule.SLOW_RETRY_S
+    vars(contract)["SLOW_RETRY_S"] = schedule.SLOW_RETRY_S  # it took the name when it was imported
 
 
 def run(crew: Crew) -> int:
@@ -188,10 +189,10 @@ def _told_transport(endpoint: Any, clock: FastClock, book: Book, name: str) -> A
     from agent.transport import Reply, Transport
 
     class Told(Transport):
-        def post(self, body: bytes, headers: Any) -> Reply:
+        def post(self, body: bytes, headers: Mapping[str, str], path: str | None = None) -> Reply:
             clock.thaw()
             try:
-                reply = super().post(body, headers)
+                reply = super().post(body, headers, path)
             finally:
                 clock.freeze()
             book.write("answer", status=reply.status)

@@ -40,7 +40,7 @@ class Crews:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._pumps: list[threading.Thread] = []
         now_slot = int(time.time()) // 15
-        shared = {
+        shared: dict[str, Any] = {
             "endpoint": endpoint,
             "control": str(self.control),
             "seed": seed,

@@ -9,12 +9,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 from fleet.domain.slots import SLOT_S, SLOTS_PER_HOUR, first_slot
-from fleet.domain.verdicts import State
+from fleet.domain.verdicts import State, Verdict
 from goodput_site.chaos.oracle import Books
 from goodput_site.chaos.server_side import Held
 
+K = TypeVar("K")
 SLOT_MS = SLOT_S * 1000
 VOUCHED_MS = 37_500  # fold.md 5
 OUTBOX_MOST_BYTES = 64_000_000
@@ -160,7 +162,7 @@ def vouched_slots(instants_ms: Iterable[int]) -> set[int]:
     return slots
 
 
-def wrong_slots(verdicts: list, hour: int, known: set[int], last: int) -> Iterator[int]:
+def wrong_slots(verdicts: list[Verdict], hour: int, known: set[int], last: int) -> Iterator[int]:
     """The slots of an hour whose verdict is neither 100 where it is known nor unknown elsewhere, before `last`,
     which nothing has closed yet."""
     for slot, verdict in enumerate(verdicts, first_slot(hour)):
@@ -187,7 +189,7 @@ def outboxes_stay_small(held: Held) -> Iterator[Finding]:
         yield Finding("I15", f"an outbox of {held.outbox_bytes} bytes")
 
 
-def same_rows(before: Mapping[object, bytes], after: Mapping[object, bytes]) -> Iterator[Finding]:
+def same_rows(before: Mapping[K, bytes], after: Mapping[K, bytes]) -> Iterator[Finding]:
     """I11: folded again from the facts, final rows come out byte for byte."""
     changed = [key for key in before if before[key] != after.get(key)]
     if changed:

@@ -112,7 +112,7 @@ class Product:
     def children(self, name: str) -> list[psutil.Process]:
         """The processes that a part has started."""
         with contextlib.suppress(psutil.Error):
-            return psutil.Process(self.pid(name)).children(recursive=True)
+            return list(psutil.Process(self.pid(name)).children(recursive=True))
         return []
 
     def kill(self, pid: int, with_signal: signal.Signals = signal.SIGKILL) -> bool:

@@ -92,12 +92,6 @@ class Command(BaseCommand):
                     helper.terminate() if sys.exc_info()[0] else helper.wait()
         self.stdout.write(f"\nrefolded {total} batches")
 
-    def _progress(self, done: int, of: int) -> None:
-        """A bar on one line."""
-        full = BAR * done // max(1, of)
-        self.stdout.write(f"\r[{'#' * full}{'.' * (BAR - full)}] {done} of {of} nodes", ending="")
-        self.stdout.flush()
-
     def _compare(self, options: dict[str, Any]) -> None:
         first = NodeHour.objects.order_by("hour").values_list("hour", flat=True).first()
         if first is None:
