@@ -12,9 +12,10 @@ assert set(BAD) == set(SOME)
 
 def bad_weather(scene: Scene) -> Strike:
     """Two thirds of all requests are lost, doubled, delayed or answered by somebody else, for some seconds."""
+    scene.wait_for_uploads()
     before = scene.proxy.struck.copy()
     scene.proxy.weather = Weather(BAD)
-    scene.pause(8)
+    scene.pause(6)
     scene.proxy.weather = Weather()
     met = {name: count for name, count in (scene.proxy.struck - before).items() if count}
     return Strike(met.get("ack_lost_after_commit", 0) > 0, f"{sum(met.values())} requests hit")
@@ -33,6 +34,7 @@ def flapping(scene: Scene) -> Strike:
 
 def one_way(scene: Scene) -> Strike:
     """Requests arrive, answers don't."""
+    scene.wait_for_uploads()
     before = scene.proxy.struck["one_way"]
     scene.proxy.weather = Weather(one_way=True)
     scene.pause(4)
@@ -43,13 +45,13 @@ def one_way(scene: Scene) -> Strike:
 def long_outage(scene: Scene) -> Strike:
     """Nothing gets through for a while, then all agents return at once, and the network fails again meanwhile."""
     scene.proxy.weather = Weather(cut=True)
-    scene.pause(8)
+    scene.pause(6)
     scene.proxy.weather = Weather()
-    scene.pause(2)
+    scene.pause(1.5)
     scene.proxy.weather = Weather(cut=True)
     scene.pause(2)
     scene.proxy.weather = Weather()
-    return Strike(True, "8 s, and 2 s while the backlog drained")
+    return Strike(True, "6 s, and 2 s while the backlog drained")
 
 
 def replay(scene: Scene) -> Strike:

@@ -39,6 +39,12 @@ class Scene:
         """Answers 202 that have passed so far."""
         return self.proxy.statuses[202]
 
+    def wait_for_uploads(self) -> None:
+        """Until agents get receipts again after whatever struck before, at most 20 s."""
+        acked, until = self.acked(), time.monotonic() + 20
+        while self.acked() < acked + 5 and time.monotonic() < until:
+            self.pause(0.1)
+
     def pause(self, seconds: float) -> None:
         """Lets time pass with the agents kept up."""
         until = time.monotonic() + seconds

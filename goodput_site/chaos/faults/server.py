@@ -65,20 +65,20 @@ def two_beats(scene: Scene) -> Strike:
         command, cwd=ROOT, env={**scene.product.env, **scene.product.contract()}, stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    scene.pause(8)
+    scene.pause(5)
     ran = second.poll() is None
     second.kill()
     second.wait()
-    return Strike(ran, "for 8 s")
+    return Strike(ran, "for 5 s")
 
 
 def stop_beat(scene: Scene) -> Strike:
     """Beat hangs: no sweep is asked for, as if it were down for long."""
     pid = scene.product.pid("beat")
     scene.product.kill(pid, signal.SIGSTOP)
-    scene.pause(6)
+    scene.pause(4)
     scene.product.kill(pid, signal.SIGCONT)
-    return Strike(True, "6 s")
+    return Strike(True, "4 s")
 
 
 def kill_broker(scene: Scene) -> Strike:
