@@ -1,11 +1,14 @@
 """Every page × its states × light and dark × widths, from the URL configuration, on bad days of `month_mixed`.
 
 What is asked of each: its status, nothing wider than the screen, no console error, nothing that the policy blocks, no
-request to another host, and that axe finds nothing.
+request to another host, and that axe finds nothing. A usual run takes three of the ten for each state: a phone in
+light, a desk in dark, and one of the others in turn; `GOODPUT_WALK=all` takes all of them, in a quarter of an hour.
 """
 
 from __future__ import annotations
 
+import os
+from itertools import product
 from typing import Any
 
 import pytest
@@ -17,12 +20,18 @@ from goodput_site.tests.routes import routes
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 WIDTHS = (320, 390, 820, 1440, 3840)
 WITH_AXE = (390, 1440)
-WALK = [
-    pytest.param(state, id=f"{route or 'home'}: {state.name}")
-    for route in routes()
-    if is_page(route)
-    for state in states_of(route)
-]
+STATES = [(route, state) for route in routes() if is_page(route) for state in states_of(route)]
+ALWAYS = ((390, "light"), (1440, "dark"))
+OTHERS = tuple(pair for pair in product(WIDTHS, ("light", "dark")) if pair not in ALWAYS)
+
+
+def walk(everything: bool) -> list[Any]:
+    """(state, width, colours) of a run."""
+    return [
+        pytest.param(state, width, colours, id=f"{route or 'home'}: {state.name}, {width}, {colours}")
+        for number, (route, state) in enumerate(STATES)
+        for width, colours in (*ALWAYS, *(OTHERS if everything else (OTHERS[number % len(OTHERS)],)))
+    ]
 
 
 @pytest.fixture
@@ -47,9 +56,7 @@ def look(visit: Any, request: pytest.FixtureRequest) -> Any:
     return opened
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("state", WALK)
+@pytest.mark.parametrize(("state", "width", "colours"), walk(os.environ.get("GOODPUT_WALK") == "all"))
 def test_every_page_is_clean(look: Any, state: State, width: int, colours: str) -> None:
     there = look(state, width, colours)
     there.assert_clean()
