@@ -355,8 +355,8 @@ def many(org: Any, count: int) -> None:
     fill(org, nodes=1, minutes=65)
     with tenant_context(org), connection.cursor() as cursor:
         cursor.execute(
-            "insert into fleet_node (cluster_id, identity, name, first_seen_at)"
-            " select cluster_id, 'name:copy-' || i, 'copy-' || i, first_seen_at"
+            "insert into fleet_node (cluster_id, identity, key, name, label, first_seen_at)"
+            " select cluster_id, 'name:copy-' || i, i, 'copy-' || i, '', first_seen_at"
             " from fleet_node, generate_series(2, %s) i",
             [count],
         )

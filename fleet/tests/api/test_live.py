@@ -189,7 +189,8 @@ def test_each_csv_column_is_a_field_and_none_is_forgotten(read: Any) -> None:
     for name in ("nodes", "gpus", "incidents", "rules", "clusters", "batches", "governance/nodes"):
         first = read(f"/v1/{name}").json()["results"][0]
         header = read(f"/v1/{name}.csv").content.decode().splitlines()[0].split(",")
-        assert header == list(flat(first)), name
+        maps = {key for key, value in first.items() if isinstance(value, dict)}  # one column for each of its keys
+        assert header == [key for key in flat(first) if key not in maps], name
 
 
 def test_governance_says_what_is_known_and_nothing_more(filled: Any, read: Any) -> None:

@@ -38,12 +38,12 @@ def test_each_read_takes_few_queries_and_no_more_for_more_nodes(
         f"/v1/gpus/{north_id}/0/explain": 5,
         f"/v1/events?{span}": 2,
         "/v1/incidents": 1,
-        f"/v1/incidents/{incident_id}": 4,
+        f"/v1/incidents/{incident_id}": 5,  # the last: the nodes that share its fault
         f"/v1/availability?{span}&group=cluster": 4,
         f"/v1/availability?{span}&group=gpu": 4,
         f"/v1/batches/{batch}": 1,
         f"/v1/batches/{batch}/body": 1,
-        "/v1/rules": 0,
+        "/v1/rules": 1,  # the org's own dated changes
         "/metrics": 4,
     }
     taken = {path: queries_of(read, path) for path in bounds}
