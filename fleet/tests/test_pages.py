@@ -355,8 +355,13 @@ def many(org: Any, count: int) -> None:
     fill(org, nodes=1, minutes=65)
     with tenant_context(org), connection.cursor() as cursor:
         cursor.execute(
-            "insert into fleet_node (cluster_id, identity, key, name, label, first_seen_at)"
-            " select cluster_id, 'name:copy-' || i, i, 'copy-' || i, '', first_seen_at"
+            "select string_agg(quote_ident(column_name), ', ') from information_schema.columns"
+            " where table_schema = current_schema() and table_name = 'fleet_node'"
+            " and column_name not in ('id', 'identity', 'key', 'name')"
+        )
+        same = cursor.fetchone()[0]
+        cursor.execute(
+            f"insert into fleet_node (identity, key, name, {same}) select 'name:copy-' || i, i, 'copy-' || i, {same}"
             " from fleet_node, generate_series(2, %s) i",
             [count],
         )
