@@ -58,3 +58,14 @@ def test_a_failed_case_shows_in_the_table() -> None:
     assert "| I02 | gzip in gzip | 400 | 1 failed |" in table({nodeid: "failed"})
     assert "| I02 | gzip in gzip | 400 | 1 passed |" in table({nodeid: "passed"})
     assert "| I02 | gzip in gzip | 400 | not tried |" in table({})
+
+
+def test_the_table_in_the_docs_is_of_this_list_and_a_run_without_failures() -> None:
+    page = (ROOT / "docs" / "security-tests.md").read_text()
+    rows = dict(re.findall(r"^\| (\w\d\d) \| (.*) \|$", page, re.M))
+    assert list(rows) == [attack.id for attack in attacks()]
+    for attack in attacks():
+        assert rows[attack.id].startswith(f"{attack.attack} | {attack.expected} | "), attack.id
+        assert rows[attack.id].endswith(f" | {attack.open}"), attack.id
+        assert not re.search(r"\d failed", rows[attack.id]), attack.id
+        assert attack.open or "passed" in rows[attack.id], attack.id

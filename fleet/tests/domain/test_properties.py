@@ -20,7 +20,9 @@ from fleet.tests.domain import histories
 from fleet.tests.domain.harness import Node
 
 SEEDS = st.integers(min_value=0, max_value=10**6)
-FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same histories in every run. Known to differ, in the bytes of a closing state and in no verdict: seed 423, whose
+# last sync stands in the state or not as the delivery was cut.
+FEW = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 def in_order(history: histories.History) -> Node:
