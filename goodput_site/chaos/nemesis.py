@@ -12,6 +12,7 @@ from goodput_site.chaos.faults import ALL, Fault, Scene
 from goodput_site.chaos.product import ChaosError
 
 PAUSE_S = (0.3, 1.5)  # between two faults
+MORE_TRIES = 3
 
 
 @dataclass
@@ -59,23 +60,29 @@ def torment(
     until = time.monotonic() + minutes * 60
     while True:
         for fault in schedule(scene.rng, faults):
-            record = log.records[fault.name]
-            if record.struck >= fault.times and time.monotonic() > until:
-                continue
-            record.tried += 1
-            began = time.monotonic()
-            try:
-                strike = fault.strike(scene)
-            except ChaosError as error:
-                raise ChaosError(f"{fault.id} ({fault.name}): {error}") from None
-            record.struck += strike.struck
-            record.how = strike.how
-            for part, seconds in strike.recovery_s.items():
-                log.recovery_s.setdefault(part, []).append(seconds)
-            hit = "" if strike.struck else " (did not strike)"
-            say(f"{fault.id} {fault.name}: {strike.how}{hit}, {time.monotonic() - began:.1f} s")
-            scene.pause(scene.rng.uniform(*PAUSE_S))
+            _strike(scene, fault, log, say)
         if only_once or time.monotonic() > until:
-            if log.missing() and time.monotonic() < until + 60:
-                continue  # once more, for what found nothing to strike
-            return log
+            break
+    for _ in range(MORE_TRIES):  # for what found nothing to strike
+        missing = {record.name for record in log.missing()}
+        for fault in faults:
+            if fault.name in missing:
+                _strike(scene, fault, log, say)
+    return log
+
+
+def _strike(scene: Scene, fault: Fault, log: Log, say: Callable[[str], None]) -> None:
+    record = log.records[fault.name]
+    record.tried += 1
+    began = time.monotonic()
+    try:
+        strike = fault.strike(scene)
+    except ChaosError as error:
+        raise ChaosError(f"{fault.id} ({fault.name}): {error}") from None
+    record.struck += strike.struck
+    record.how = strike.how
+    for part, seconds in strike.recovery_s.items():
+        log.recovery_s.setdefault(part, []).append(seconds)
+    hit = "" if strike.struck else " (did not strike)"
+    say(f"{fault.id} {fault.name}: {strike.how}{hit}, {time.monotonic() - began:.1f} s")
+    scene.pause(scene.rng.uniform(*PAUSE_S))

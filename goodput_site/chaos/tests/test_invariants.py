@@ -8,6 +8,7 @@ import hashlib
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,9 @@ from fleet.domain.placement import ReceivedBatch
 from fleet.domain.strips import HourRow
 from fleet.domain.verdicts import State
 from fleet.tests.domain.harness import Node
-from goodput_site.chaos.faults import ALL, ELSEWHERE
+from goodput_site.chaos.faults import ALL, ELSEWHERE, Fault, Strike
 from goodput_site.chaos.invariants import judge, same_rows, vouched_slots
-from goodput_site.chaos.nemesis import schedule
+from goodput_site.chaos.nemesis import schedule, torment
 from goodput_site.chaos.oracle import Books, sample_hash
 from goodput_site.chaos.server_side import Held, StoredBatch
 
@@ -226,3 +227,26 @@ def test_the_same_seed_gives_the_same_order() -> None:
     first, second, other = (schedule(random.Random(seed)) for seed in (3, 3, 4))
     assert first == second != other
     assert {fault.name for fault in first} == {fault.name for fault in ALL}
+
+
+class _Still:
+    """A scene in which nothing happens."""
+
+    def __init__(self) -> None:
+        self.rng = random.Random(1)
+
+    def pause(self, seconds: float) -> None:
+        """No time passes."""
+
+
+def test_what_found_nothing_to_strike_is_tried_again_and_told_if_it_never_did() -> None:
+    tries = []
+
+    def late(scene: Any) -> Strike:
+        tries.append("late")
+        return Strike(len(tries) > 1)
+
+    faults = (Fault("F01", "late", late), Fault("F02", "never", lambda scene: Strike(False)))
+    log = torment(_Still(), 0, lambda text: None, faults, only_once=True)  # type: ignore[arg-type]
+    assert (log.records["late"].tried, log.records["late"].struck) == (2, 1)
+    assert [record.name for record in log.missing()] == ["never"]
