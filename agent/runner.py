@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import select
 import signal
 import socket
-import threading
 import time
 from typing import Callable, Optional, Sequence
 
@@ -39,6 +40,38 @@ def notify(message: str) -> None:
         log.debug("systemd could not be told: %s", type(error).__name__)
 
 
+class SignalEvent:
+    """A flag that a signal handler may set, and a wait for it: a plain attribute and a pipe.
+
+    Not a threading.Event, whose lock is not re-entrant: a signal that comes while the handler of the one before is in
+    `set()` would wait for itself for ever, and two come at once where a whole process group is told to end.
+    """
+
+    def __init__(self) -> None:
+        self._flag = False
+        self._woken, self._waker = os.pipe()
+        os.set_blocking(self._waker, False)
+
+    def set(self) -> None:
+        """Sets the flag for good and ends every wait."""
+        self._flag = True
+        with contextlib.suppress(BlockingIOError):  # full of earlier calls
+            os.write(self._waker, b"x")
+
+    def is_set(self) -> bool:
+        """Whether `set` was called."""
+        return self._flag
+
+    def wait(self, seconds: float) -> bool:
+        """Waits at most this long; whether it is set."""
+        select.select([self._woken], [], [], max(0.0, seconds))
+        return self._flag
+
+    def __del__(self) -> None:
+        os.close(self._woken)
+        os.close(self._waker)
+
+
 class Runner:
     """Drives the nodes of this process."""
 
@@ -46,19 +79,22 @@ class Runner:
         self._nodes = list(nodes)
         self._clock = clock
         self._each_turn = each_turn
-        self._stop = threading.Event()
-        self._release = threading.Event()
+        self._stop = SignalEvent()
+        self._release_asked = False
         self._sampled = 0
 
     def install_signals(self) -> None:
         """SIGTERM and SIGINT stop; SIGUSR1 opens a release window of two minutes."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
-        signal.signal(signal.SIGUSR1, lambda *_: self._release.set())
+        signal.signal(signal.SIGUSR1, self._ask_for_release)
 
     def stop(self) -> None:
         """Ends `run` at its next turn."""
         self._stop.set()
+
+    def _ask_for_release(self, *_: object) -> None:
+        self._release_asked = True
 
     def run(self) -> None:
         """Samples until stopped; then lets every node close what it holds."""
@@ -87,8 +123,8 @@ class Runner:
 
     def _turn(self) -> None:
         notify("WATCHDOG=1")
-        if self._release.is_set():
-            self._release.clear()
+        if self._release_asked:
+            self._release_asked = False
             self.release(RELEASE_S)
         try:
             self._each_turn()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import msgpack
 import pytest
@@ -13,6 +17,7 @@ from agent.runner import Runner
 from agent.schedule import CENTRE_MS, SLOT_MS
 from agent.store import Store
 
+ROOT = Path(__file__).parents[2]
 HOUR_MS = 3_600_000
 START_MS = 1_796_000_400_000
 
@@ -167,3 +172,28 @@ def test_a_restart_of_the_clock_source_moves_no_boot(tmp_path):
     found = batches(node)
     node.stop()
     assert {(batch["boot_id"], batch["boot_at"]) for batch in found} == {("boot-1", clock.boot_at)}
+
+
+RUNS_UNTIL_TOLD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from agent.runner import Runner
+from agent.clock import SystemClock
+runner = Runner([], SystemClock())
+runner.install_signals()
+print("ready", flush=True)
+runner.run()
+"""
+
+
+def test_signals_that_come_together_end_it():
+    """As from a supervisor that ends the whole group: the next signal comes while the handler of the last one runs."""
+    for _ in range(5):
+        with subprocess.Popen([sys.executable, "-c", RUNS_UNTIL_TOLD, str(ROOT)], stdout=subprocess.PIPE) as child:
+            try:
+                assert child.stdout.readline() == b"ready\n"
+                for _ in range(500):
+                    child.send_signal(signal.SIGTERM)
+                assert child.wait(10) in (0, -signal.SIGTERM)  # at the very end Python has no handler any more
+            finally:
+                child.kill()

@@ -86,6 +86,7 @@ def run(crew: Crew) -> int:
     shorten_waits(crew.tick_s)
     from agent.build_nodes import Lock
     from agent.identity import private_dir
+    from agent.runner import SignalEvent
 
     folder = private_dir(Path(crew.folder))
     lock = Lock(folder)
@@ -93,7 +94,7 @@ def run(crew: Crew) -> int:
     book.write(
         "start", nodes=list(crew.scenarios), scenarios=crew.scenarios, org=crew.org, name=crew.name, pid=os.getpid()
     )
-    stop = threading.Event()
+    stop = SignalEvent()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     crewed = [_node(crew, folder, book, name) for name in crew.scenarios]
     slot = _due(crew)
