@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -20,7 +20,7 @@ from claims.domain.periods import Period, build
 from claims.domain.result import AutomaticCredit, Inputs
 from claims.domain.rule_spans import RuleSpan, Translator, plain_spans
 from claims.domain.spans import Spans
-from claims.errors import ContractError, InputsError
+from claims.errors import ClaimsError, ContractError, InputsError
 from claims.models import Contract, ContractVersion, Invoice, Overlay, ms_at
 from claims.node_months import load_month, months_between, runs_of_months
 from claims.windows import ticket_rows, window_rows
@@ -93,6 +93,27 @@ def _with_dates(version: ContractVersion) -> Terms:
 def period_for(terms: Terms, month: str) -> Period:
     """The contract's period of a month; a contract that names no zone is read in UTC and stays incomplete."""
     return build(terms.period_kind, month, terms.zone or "UTC", terms.anchor_day)
+
+
+def running_month(contract: Contract, now: datetime) -> str:
+    """The label of the contract's period that runs: its zone and its billing day decide, not the month in UTC.
+
+    The month in UTC where no version says.
+    """
+    at = now.astimezone(UTC)
+    label = f"{at:%Y-%m}"
+    for month in (
+        label,
+        f"{at.replace(day=1) - timedelta(days=1):%Y-%m}",
+        f"{at.replace(day=28) + timedelta(days=7):%Y-%m}",
+    ):
+        try:
+            period = period_for(version_for(contract, month).load(), month)
+        except ClaimsError:
+            continue
+        if period.start_ms <= (ms_at(now) or 0) < period.end_ms:
+            return month
+    return label
 
 
 def gather(contract: Contract, month: str, now: datetime) -> Gathered:

@@ -11,6 +11,7 @@ from django_tenants.utils import schema_context
 
 from claims import tending
 from claims.anchors import making as anchoring
+from claims.budgets import watch_budgets
 from claims.errors import ClaimsError
 from claims.ledger import make_checkpoint
 from claims.selectors import list_contracts, month_of, months_before
@@ -43,11 +44,12 @@ def checkpoint_all() -> int:
 
 @org_task(name="claims.tasks.anchor_org")
 def anchor_org(org: Org) -> int:
-    """Ask the planned outside parties for today's anchors, try what waits, and tell of tickets to open now; how many
-    anchors were made.
+    """Ask the planned outside parties for today's anchors, try what waits, and tell of tickets to open now and of steps
+    that an open fault nears; how many anchors were made.
     """
     now = timezone.now()
     tell_of_tickets(now)
+    watch_budgets(now)
     return anchoring.anchor_org(org, now)
 
 

@@ -1,5 +1,5 @@
 """What is looked after every hour: running months are drafted, the provider's console learns what is at stake, and
-people are reminded of deadlines before they pass.
+people are told of steps that the uptime nears and reminded of deadlines before they pass.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Any
 from django.db import transaction
 from django_tenants.utils import schema_context
 
+from claims.budgets import end_budgets, tell_of_budget
 from claims.errors import ClaimsError
-from claims.selectors import Deadline, deadline_board, list_contracts, month_of
+from claims.inputs import running_month
+from claims.selectors import Deadline, deadline_board, list_contracts
 from claims.services_reports import draft_report
 from claims.tickets import end_threads
 from claims.words import money
@@ -28,19 +30,23 @@ REMIND_DAYS = (14, 7, 3, 1)
 
 
 def tend_org(org: Org, now: datetime) -> dict[str, str]:
-    """Draft the running month of every contract, and remind; what is at stake: currency → amount."""
+    """Draft the running month of every contract, tell what it nears, remind; what is at stake: currency → amount."""
     stake: dict[str, Decimal] = {}
     for contract in list_contracts():
         try:
-            result = draft_report(contract, month_of(now), now).result["assessment"].get("result") or {}
+            month = running_month(contract, now)
+            document = draft_report(contract, month, now).result
+            tell_of_budget(contract, month, document, now)
         except ClaimsError as error:
             log.info("org %s: no draft of the running month under %s: %s", org.slug, contract, error)
             continue
+        result = document["assessment"].get("result") or {}
         if result.get("claim"):
             currency = result["currency"] or "–"
             stake[currency] = stake.get(currency, Decimal(0)) + Decimal(result["claim"])
     exposure = {currency: str(amount) for currency, amount in sorted(stake.items()) if amount}
     remind(now)
+    end_budgets(now)
     with schema_context("public"):
         set_exposure(org.pk, exposure, now)
     return exposure

@@ -118,9 +118,9 @@ def tell_of_tickets(now: datetime) -> int:
     return len(due)
 
 
-def end_threads(prefix: str, alive: Iterable[str], now: datetime, title: str) -> None:
+def end_threads(prefix: str, alive: Iterable[str], now: datetime, title: str, kind: str = "deadline") -> None:
     """End the alert threads with this prefix that are not alive any more."""
     begun = Alert.objects.filter(key__startswith=prefix, what="opened").exclude(key__in=list(alive))
     ended = Alert.objects.filter(key__startswith=prefix, what="resolved").values("key")
     for key in begun.exclude(key__in=ended).values_list("key", flat=True).distinct():
-        notify("deadline", key, "resolved", at=now, severity="info", title=title, dedup="resolved")
+        notify(kind, key, "resolved", at=now, severity="info", title=title, dedup="resolved")

@@ -76,6 +76,11 @@ def notify(
     return True
 
 
+def told_of(key: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """What was told of a thread so far, oldest first: (what, facts)."""
+    return list(Alert.objects.filter(key=key).order_by("pk").values_list("what", "facts"))
+
+
 def tell_of_incident(incident: Incident, what: str) -> None:
     """Say that an incident changed. What is told of it the router reads from its row, or finds that it is gone."""
     Alert.objects.create(
