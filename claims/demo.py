@@ -5,14 +5,17 @@ Made in an org of its own inside one transaction that is rolled back: nothing st
 
 from __future__ import annotations
 
+import base64
 import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.db import connection, transaction
 from django.utils import timezone
 from django_tenants.utils import tenant_context
 
+from agent import wire
 from claims.domain.contract_load import contract_from_toml
 from claims.domain.periods import calendar_month
 from claims.errors import PackError
@@ -20,10 +23,11 @@ from claims.models import Claim
 from claims.pack import make_pack
 from claims.services import Actor, add_contract, add_overlay
 from claims.services_reports import issue_report
+from fleet.agents.services import Wanted, enrol
 from fleet.folding import fold_waiting
 from fleet.ingest import receive
 from fleet.refolding import refold_dirty
-from fleet.simulation import Plan, truth, uploads
+from fleet.simulation import Plan, agent_id_of, truth, uploads
 from orgs.keys import KeyInfo
 from orgs.models import Org
 from orgs.services import create_org
@@ -94,8 +98,9 @@ def _in(org: Org, now: datetime, progress: Progress, with_pdf: bool) -> bytes:
     plan = plan_for(now)
     key = KeyInfo(0, "demo", frozenset({"ingest"}), "", None, org.pk, org.slug, org.schema_name)
     with tenant_context(org):
-        for number, (body, _) in enumerate(uploads(plan)):
-            receive(body, key, {})
+        sign = _enrolled(plan, key)
+        for number, (body, sha256) in enumerate(uploads(plan)):
+            receive(body, key, {wire.HEADER_SIGNATURE: sign(sha256)})
             if number % CHUNK == CHUNK - 1:
                 fold_waiting(now)
                 progress(number, plan.batches)
@@ -114,3 +119,16 @@ def _in(org: Org, now: datetime, progress: Progress, with_pdf: bool) -> bytes:
         if claim is None:
             raise PackError("The simulated month owes nothing.")
         return make_pack(claim, org, max(now, timezone.now()) + timedelta(hours=1), with_pdf)
+
+
+def _enrolled(plan: Plan, key: KeyInfo) -> Callable[[str], str]:
+    """Enrol a fresh key for the simulated node's agent; what signs its batches by their hash."""
+    private = Ed25519PrivateKey.generate()
+    (node,) = plan.names
+    public = private.public_key().public_bytes_raw()
+    enrol(Wanted(agent_id_of(plan, node), public, plan.cluster, node, None, "simulated"), key, None)
+
+    def sign(sha256: str) -> str:
+        return base64.b64encode(private.sign(wire.signed_message(bytes.fromhex(sha256)))).decode()
+
+    return sign

@@ -24,6 +24,8 @@ from claims.inputs import canonical_json
 from claims.ledger import Proofs, all_hashes, leaves_of, load_key, make_checkpoint, micros
 from claims.models import Anchor, Claim, Leaf, NodeMonth, Report, SignedCheckpoint
 from claims.node_months import months_between
+from claims.pack_agents import agents_of
+from claims.verify.agents import FILE as AGENTS
 from claims.verify.anchors import shares
 from claims.verify.clocks import HEAD, clock_lines
 from claims.verify.pack_file import ANCHORED, MANIFEST_TAG, UNANCHORED, ZIP_DATE
@@ -38,6 +40,7 @@ from fleet.domain.slots import HOUR_MS, SLOT_MS, SLOTS_PER_HOUR
 from fleet.domain.state import NodeState
 from fleet.folding import decoded
 from fleet.models import NodeHour
+from fleet.packs import Row
 from orgs.models import Org
 from orgs.sheets import cell
 
@@ -211,7 +214,8 @@ def _evidence(report: Report, checkpoint: SignedCheckpoint | None) -> dict[str, 
             files[window["state"]] = state
     size = 0 if checkpoint is None else checkpoint.size
     hashes = all_hashes(size)
-    skeleton = _skeleton(nodes, first * SLOT_MS, end * SLOT_MS, bodies)
+    rows = _rows(nodes, first * SLOT_MS, end * SLOT_MS, bodies)
+    skeleton = _skeleton(rows)
     known = leaves_of(bytes.fromhex(one["sha256"]) for one in skeleton)
     proofs: dict[str, Any] = {}
     tree = Proofs(hashes) if hashes else None
@@ -224,6 +228,7 @@ def _evidence(report: Report, checkpoint: SignedCheckpoint | None) -> dict[str, 
             proofs[one["sha256"]] = {"index": one["leaf"], "path": [h.hex() for h in tree.of(int(one["leaf"]))]}
     for sha, body in bodies.items():
         files[f"batches/{sha}.msgpack.gz"] = body
+    files[AGENTS] = canonical_json(agents_of((rows[sha] for sha in sorted(bodies)), size, tree))
     files["adoptions.json"] = canonical_json(_adoptions(report, size, tree))
     files["windows.json"] = canonical_json(windows)
     files["skeleton.json"] = canonical_json(skeleton)
@@ -361,13 +366,18 @@ def _state_before(node_id: int, hour: int) -> bytes:
     return b""
 
 
-def _skeleton(nodes: dict[int, str], first_ms: int, end_ms: int, bodies: dict[str, bytes]) -> list[dict[str, Any]]:
-    """Every batch of the month of every node: what the log's leaves are made of."""
+def _rows(nodes: dict[int, str], first_ms: int, end_ms: int, bodies: dict[str, bytes]) -> dict[str, Row]:
+    """Every batch of the month of every node, and those that are enclosed, by hash."""
     found = evidence.all_of(list(nodes), first_ms // HOUR_MS, (end_ms - 1) // HOUR_MS, bodies=False)
     rows = {one.sha256.hex(): one.row for one in found if one.reason != "seq_conflict" and not one.row.is_seq_conflict}
     for sha in bodies:
         if sha not in rows and (one := evidence.get_batch(bytes.fromhex(sha))) is not None:
             rows[sha] = one.row
+    return rows
+
+
+def _skeleton(rows: dict[str, Row]) -> list[dict[str, Any]]:
+    """What the log's leaves of these batches are made of."""
     out = [
         {
             "sha256": sha,

@@ -47,6 +47,11 @@ class Plan:
         return [f"sim-{number:04d}" for number in range(1, self.nodes + 1)]
 
 
+def agent_id_of(plan: Plan, node: str) -> str:
+    """The identity of a simulated node's installation."""
+    return hashlib.sha256(f"history/{plan}/{node}".encode()).hexdigest()[:32]
+
+
 class History:
     """One simulated node, told minute by minute."""
 
@@ -74,7 +79,7 @@ class History:
             "cluster_id": self._plan.cluster,
             "node_id": self._node,
             "agent_version": __version__ + wire.SIMULATED_SUFFIX,
-            "agent_id": hashlib.sha256(f"history/{self._plan}/{self._node}".encode()).hexdigest()[:32],
+            "agent_id": agent_id_of(self._plan, self._node),
             "seq": self._seq,
             "boot_id": at.boot_id,
             "boot_at": at.boot_at,

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from agent import wire
 from claims.domain.merkle import Checkpoint
 from claims.domain.month_runs import decode, encode
 from claims.errors import PackError
@@ -35,6 +36,29 @@ from fleet.domain.verdicts import HEALTHY
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 9, 8, tzinfo=UTC)
 Files = dict[str, bytes]
+
+
+def agents(change: Callable[[Any], None]) -> Callable[[Files], Files]:
+    return lambda files: edited(files, "agents.json", change)
+
+
+def other_signature(document: Any) -> None:
+    """One batch bears another one's signature."""
+    first, second = sorted(document["signatures"])[:2]
+    document["signatures"][first] = document["signatures"][second]
+
+
+def other_key(document: Any) -> None:
+    """A key that the forger holds, under the old one's place in the log."""
+    private = Ed25519PrivateKey.generate()
+    document["keys"][0]["public_key"] = private.public_key().public_bytes_raw().hex()
+    for sha in document["signatures"]:
+        raw = private.sign(wire.signed_message(bytes.fromhex(sha)))
+        document["signatures"][sha] = base64.b64encode(raw).decode()
+
+
+def foreign_signature(document: Any) -> None:
+    document["signatures"]["00" * 32] = next(iter(document["signatures"].values()))
 
 
 class Made:
@@ -82,6 +106,10 @@ def test_the_pack_gives_four_answers_and_never_one_pass(made: Made) -> None:
     assert [one for one in findings if one.verdict == FAIL] == []
     assert answers(findings) == {"arithmetic": PASS, "integrity": PASS, "anchors": NOT_PROVEN, "source": NOT_PROVEN}
     assert "SIMULATED" in next(one.detail for one in findings if one.check == "agent")
+    signed = next(one for one in findings if one.check == "signed")
+    assert signed.verdict == NOT_PROVEN
+    assert signed.detail.startswith("100.0 % of the claimed batches (")
+    assert "not in the log" not in signed.detail
     assert made.files["VERIFY.md"].startswith(b"# Unanchored statement")
 
 
@@ -350,6 +378,16 @@ RESIGNED: list[tuple[str, str, Callable[[Files], Files]]] = [
         "terms",
         lambda f: edited(f, "adoptions.json", lambda one: one[0].update(name="contract Something else")),
     ),
+    ("another batch's signature", "signed", agents(other_signature)),
+    (
+        "a signature cut short",
+        "signed",
+        agents(lambda one: one["signatures"].update(dict.fromkeys(one["signatures"], "AA=="))),
+    ),
+    ("a signature of a batch that is not there", "signed", agents(foreign_signature)),
+    ("a key of the forger's own", "signed", agents(other_key)),
+    ("a key enrolled earlier", "signed", agents(lambda one: one["keys"][0].update(enrolled_us="1"))),
+    ("a key of another installation", "signed", agents(lambda one: one["keys"][0].update(agent="a" * 32))),
     (
         "a title that promises more",
         "anchors",
@@ -434,6 +472,28 @@ def test_bombs_and_doubles_are_refused() -> None:
             archive.writestr("a", b"2")
     with pytest.raises(PackError, match="twice"):
         read_pack(io.BytesIO(out.getvalue()))
+
+
+def test_batches_without_a_signature_or_an_enrolled_key_are_told_and_not_called_false(made: Made) -> None:
+    def told(change: Callable[[Any], None]) -> str:
+        (finding,) = check_pack(made.signed(agents(change)(made.files)), only=("signed",))
+        assert finding.verdict == NOT_PROVEN
+        return finding.detail
+
+    number = len(json.loads(made.files["agents.json"])["signatures"])
+    assert told(lambda one: one.update(signatures={})) == (
+        f"0.0 % of the claimed batches (0 of {number}) are signed by an enrolled key. {number} unsigned"
+    )
+    assert f"{number} signed where no key was enrolled" in told(lambda one: one.update(keys=[]))
+    unlogged = {"index": None, "path": []}
+    assert "not in the log" in told(lambda one: one["keys"][0].update(unlogged))
+    assert "enrolled only after they came" in told(lambda one: one["keys"][0].update(unlogged, enrolled_us=str(10**17)))
+    assert f"{number} signed by a key that was revoked before" in told(
+        lambda one: one["keys"][0].update(revoked_us=one["keys"][0]["enrolled_us"])
+    )
+    older = {name: raw for name, raw in made.files.items() if name != "agents.json"}
+    (finding,) = check_pack(made.signed(older), only=("signed",))
+    assert (finding.verdict, finding.detail) == (NOT_PROVEN, "the pack names no keys of agents")
 
 
 def test_states_of_another_release_are_not_proven_and_not_called_false(made: Made) -> None:

@@ -18,7 +18,8 @@ from claims.domain.merkle import leaf_hash, read_checkpoint, verify_consistency,
 from claims.domain.periods import ms_of
 from claims.errors import ClaimsError, PackError, ProofError
 from claims.verify.adoptions import adopted
-from claims.verify.anchors import percent, read_anchors, shares
+from claims.verify.agents import BAD, VALID, WORDS, check_signed, sentence
+from claims.verify.anchors import Share, percent, read_anchors, shares
 from claims.verify.clocks import clock_lines
 from claims.verify.ed25519 import verify
 from claims.verify.notes import leaf_bytes, open_note, public_key
@@ -357,6 +358,22 @@ def _source(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
     return NOT_PROVEN, f"the agents ran under the claimant's root{simulated}"
 
 
+def _signed(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+    """Which share of the claimed batches the keys that their agents enrolled signed."""
+    try:
+        found = check_signed(files)
+    except ProofError as error:
+        raise _Wrong(str(error)) from error
+    if found is None:
+        return NOT_PROVEN, "the pack names no keys of agents"
+    if not found.batches:
+        return NOT_PROVEN, "the pack encloses no batch"
+    said = sentence(found, percent(Share(found.batches, found.states[VALID], 0)))
+    if found.states[BAD]:
+        raise _Wrong(f"{found.states[BAD]} batches are {WORDS[BAD]}. {said}")
+    return NOT_PROVEN, said
+
+
 def _states(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
     number = sum(name.startswith("states/") for name in files)
     return NOT_PROVEN, f"the {number} states from which the folding starts are the claimant's own"
@@ -380,6 +397,7 @@ CHECKS = (
     ("anchors", ANCHORS, _anchors),
     ("terms", ANCHORS, _terms),
     ("agent", SOURCE, _source),
+    ("signed", SOURCE, _signed),
     ("states", SOURCE, _states),
 )
 

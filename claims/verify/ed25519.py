@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 P = 2**255 - 19
 Q = 2**252 + 27742317777372353535851937790883648493
@@ -26,15 +27,15 @@ def verify(public: bytes, message: bytes, signature: bytes) -> bool:
 
 
 def verify_plain(public: bytes, message: bytes, signature: bytes) -> bool:
-    """The same with integers alone; some ten milliseconds."""
+    """The same with integers alone; some two milliseconds."""
     if len(public) != 32 or len(signature) != 64:
         return False
-    key, point = _decompress(public), _decompress(signature[:32])
+    key, point = _key(public), _decompress(signature[:32])
     scalar = int.from_bytes(signature[32:], "little")
     if key is None or point is None or scalar >= Q:
         return False
     hashed = int.from_bytes(hashlib.sha512(signature[:32] + public + message).digest(), "little") % Q
-    return _equal(_times(scalar, BASE), _add(point, _times(hashed, key)))
+    return _equal(_sum(scalar, BASE, hashed, _negative(key)), point)
 
 
 def _add(one: Point, other: Point) -> Point:
@@ -45,13 +46,39 @@ def _add(one: Point, other: Point) -> Point:
     return (e * f % P, g * h % P, f * g % P, e * h % P)
 
 
-def _times(scalar: int, point: Point) -> Point:
+def _double(one: Point) -> Point:
+    """Twice a point (RFC 8032, 5.1.4)."""
+    a, b = one[0] * one[0] % P, one[1] * one[1] % P
+    h = a + b
+    e = h - (one[0] + one[1]) ** 2 % P
+    g = a - b
+    f = 2 * one[2] * one[2] % P + g
+    return (e * f % P, g * h % P, f * g % P, e * h % P)
+
+
+def _negative(point: Point) -> Point:
+    return (P - point[0], point[1], point[2], P - point[3])
+
+
+@lru_cache(maxsize=1024)
+def _multiples(point: Point) -> tuple[Point, ...]:
+    """0 to 15 times a point."""
+    out: list[Point] = [(0, 1, 1, 0)]
+    for _ in range(15):
+        out.append(_add(out[-1], point))
+    return tuple(out)
+
+
+def _sum(first: int, one: Point, second: int, other: Point) -> Point:
+    """first * one + second * other, four bits at a time, the doublings shared (Straus)."""
+    ones, others = _multiples(one), _multiples(other)
     out: Point = (0, 1, 1, 0)
-    while scalar:
-        if scalar & 1:
-            out = _add(out, point)
-        point = _add(point, point)
-        scalar >>= 1
+    for shift in range(252, -1, -4):
+        out = _double(_double(_double(_double(out))))
+        if digit := first >> shift & 15:
+            out = _add(out, ones[digit])
+        if digit := second >> shift & 15:
+            out = _add(out, others[digit])
     return out
 
 
@@ -78,6 +105,11 @@ def _decompress(raw: bytes) -> Point | None:
     sign, y = number >> 255, number & ((1 << 255) - 1)
     x = _x_of(y, sign)
     return None if x is None else (x, y, 1, x * y % P)
+
+
+@lru_cache(maxsize=1024)
+def _key(public: bytes) -> Point | None:
+    return _decompress(public)
 
 
 _Y = 4 * pow(5, P - 2, P) % P

@@ -25,7 +25,7 @@ connection, and gives four answers. To bind the pack to a key that you know from
 | arithmetic | result.json is computed again from verdicts and terms, the claimed time folded again from the batches |
 | integrity | hashes of the manifest, the log's signatures, growing checkpoints, every batch is a leaf of the last one |
 | anchors | the share of the claimed seconds between two outside anchors, and whose; since when the terms stand |
-| source | nothing in here can prove it |
+| source | nothing in here can prove it; which share of the claimed batches the agents' enrolled keys signed |
 
 ## What it proves
 * The amount follows from these verdicts, this contract, these rows and these rules. Anybody gets the same.
@@ -33,7 +33,8 @@ connection, and gives four answers. To bind the pack to a key that you know from
 * The batches, and the list of every batch of the month, are what the log with this key committed to.
 
 ## What it does not prove
-* That the batches tell the truth. The agent ran under the claimant's root.
+* That the batches tell the truth. The agent ran under the claimant's root. A batch's signature says which installation
+  made it; whoever rules that machine can make it sign anything.
 * That the log was not made afterwards, outside of two anchors. Whoever holds the log's key can sign another one; what
   an anchor covers can't be changed by anybody from its instant on. A time stamp or an instance token is proved by its
   signature: compare certificate or key with the one that you know. A mail or a ticket is proved to who received it.
@@ -45,9 +46,9 @@ connection, and gives four answers. To bind the pack to a key that you know from
 `result.json` every number of the claim · `incidents.csv` what counted · `slots.csv` every verdict by run length ·
 `hourly.csv` · `contract.json`, `overlays.json`, `rules/` the terms · `runs/` verdicts as computed · `batches/` the
 exact uploads of the claimed time (gzip of MessagePack) · `skeleton.json` every batch of the month · `proofs.json`,
-`checkpoints/`, `keys.json` the log · `anchors.json`, `anchors/` who saw it · `adoptions.json` contract and rules in
-the log · `coverage.json` what was known · `clock.csv` what each enclosed batch said of its clock · `manifest.json`,
-`manifest.sig`
+`checkpoints/`, `keys.json` the log · `agents.json` enrolled keys of the agents, signatures of the enclosed batches ·
+`anchors.json`, `anchors/` who saw the log · `adoptions.json` contract and rules in the log · `coverage.json` what was
+known · `clock.csv` what each enclosed batch said of its clock · `manifest.json`, `manifest.sig`
 """
 
 

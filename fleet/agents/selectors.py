@@ -167,3 +167,10 @@ def keys_of(agent_ids: Iterable[str]) -> list[dict[str, Any]]:
         }
         for row in rows.order_by("agent_id", "enrolled_at")
     ]
+
+
+def keys_until(until: datetime) -> list[tuple[str, bytes, datetime]]:
+    """(agent_id, public key, when it came) of every key that was enrolled up to then and does not wait, for the log."""
+    rows = AgentKey.objects.filter(enrolled_at__lte=until).exclude(state=AgentKey.State.WAITING)
+    found = rows.order_by("enrolled_at", "pk").values_list("agent_id", "public_key", "enrolled_at")
+    return [(agent_id, bytes(public_key), at) for agent_id, public_key, at in found]

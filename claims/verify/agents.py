@@ -1,0 +1,159 @@
+"""Whose signatures the enclosed batches bear: each one checked with the keys that its installation enrolled.
+
+`agents.json` names the keys (and the leaf of each in the log) and the signature that came with each enclosed batch. A
+signature says which installation made a batch, not that what it says is true: the agent ran under the claimant's root.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent.wire import fingerprint, signed_message
+from claims.domain.merkle import leaf_hash as hash_of
+from claims.domain.merkle import read_checkpoint, verify_inclusion
+from claims.errors import ProofError
+from claims.verify.ed25519 import verify
+from claims.verify.notes import document_bytes
+
+Files = Mapping[str, bytes]
+FILE = "agents.json"
+VALID, EARLY, REVOKED, UNKNOWN, UNSIGNED, BAD = "valid", "early", "revoked", "unknown", "unsigned", "bad"
+WORDS = {
+    UNSIGNED: "unsigned",
+    UNKNOWN: "signed where no key was enrolled",
+    EARLY: "signed by a key that was enrolled only after they came",
+    REVOKED: "signed by a key that was revoked before they came",
+    BAD: "signed by none of the keys that their installation enrolled",
+}
+
+
+@dataclass(frozen=True)
+class AgentKey:
+    """An enrolled key of `agent`; instants in microseconds. `is_logged`: its enrolment is a leaf of the log."""
+
+    agent: str
+    node: str
+    public: bytes
+    enrolled_us: int
+    revoked_us: int | None
+    is_logged: bool
+
+
+@dataclass(frozen=True)
+class Signed:
+    """How many of the enclosed batches are how signed, and how many each key signed."""
+
+    batches: int
+    states: Counter[str]
+    by_key: Counter[AgentKey]
+
+
+def key_name(public: bytes, agent: str) -> str:
+    """What the log calls an enrolled key."""
+    return f"agent key {fingerprint(public)} of {agent}"
+
+
+def key_digest(public: bytes) -> str:
+    """What the log's leaf of an enrolled key is about."""
+    return hashlib.sha256(public).hexdigest()
+
+
+def check_signed(files: Files) -> Signed | None:
+    """Check every signature; None for a pack that names no keys. Raises ProofError for a key that the log does not hold
+    as it is told, and for signatures of batches that are not enclosed.
+    """
+    if FILE not in files:
+        return None
+    said = json.loads(files[FILE])
+    keys: dict[str, list[AgentKey]] = {}
+    for plain in said["keys"]:
+        key = _key(plain, files)
+        keys.setdefault(key.agent, []).append(key)
+    wanted = {sha for window in json.loads(files["windows.json"]) for sha in window["batches"]}
+    lines = {one["sha256"]: one for one in json.loads(files["skeleton.json"])}
+    if set(said["signatures"]) - wanted:
+        raise ProofError("Signatures are named of batches that are not enclosed.", "signature")
+    states: Counter[str] = Counter()
+    by_key: Counter[AgentKey] = Counter()
+    for sha in sorted(wanted):
+        line = lines[sha]
+        state, by = judge(sha, said["signatures"].get(sha), int(line["received_us"]), keys.get(line["agent"] or "", ()))
+        states[state] += 1
+        if state == VALID and by is not None:
+            by_key[by] += 1
+    return Signed(len(wanted), states, by_key)
+
+
+def judge(
+    sha: str, signature: str | None, received_us: int, keys: list[AgentKey] | tuple[()]
+) -> tuple[str, AgentKey | None]:
+    """(what the signature says, the key that made it). `bad`: a signature, and no enrolled key made it."""
+    if signature is None:
+        return UNSIGNED, None
+    try:
+        raw = base64.b64decode(signature, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ProofError(f"The signature of batch {sha[:16]} is no base64.", "signature") from error
+    found = BAD if keys else UNKNOWN
+    message = signed_message(bytes.fromhex(sha))
+    for key in keys:
+        if not verify(key.public, message, raw):
+            continue
+        if received_us < key.enrolled_us:
+            found = EARLY
+        elif key.revoked_us is not None and received_us >= key.revoked_us:
+            found = REVOKED
+        else:
+            return VALID, key
+    return found, None
+
+
+def _key(plain: Mapping[str, Any], files: Files) -> AgentKey:
+    public = bytes.fromhex(plain["public_key"])
+    is_logged = plain["index"] is not None
+    if is_logged:
+        last = max(
+            (read_checkpoint(raw.decode()) for name, raw in files.items() if name.endswith(".note")),
+            key=lambda one: one.size,
+        )
+        name = key_name(public, plain["agent"])
+        leaf = hash_of(document_bytes(key_digest(public), int(plain["enrolled_us"]), name))
+        path = [bytes.fromhex(part) for part in plain["path"]]
+        try:
+            verify_inclusion(leaf, int(plain["index"]), last.size, path, last.root)
+        except ProofError as error:
+            raise ProofError(
+                f"The key {fingerprint(public)} is not in the log as it is told: {error}", "key"
+            ) from error
+    revoked = plain["revoked_us"]
+    return AgentKey(
+        plain["agent"],
+        plain["node"],
+        public,
+        int(plain["enrolled_us"]),
+        None if revoked is None else int(revoked),
+        is_logged,
+    )
+
+
+def sentence(found: Signed, percent: str) -> str:
+    """The share of the enclosed batches that enrolled keys signed, which keys, and what the others are."""
+    said = f"{percent} of the claimed batches ({found.states[VALID]} of {found.batches}) are signed by an enrolled key"
+    shown = [
+        f"{fingerprint(key.public)} of {key.node}" + ("" if key.is_logged else ", not in the log")
+        for key, _ in sorted(found.by_key.items(), key=lambda one: (-one[1], one[0].node, one[0].public))
+    ]
+    if shown:
+        said += f": {'; '.join(shown[:3])}" + (f"; and {len(shown) - 3} more" if len(shown) > 3 else "")
+    others = [f"{found.states[state]} {words}" for state, words in WORDS.items() if found.states[state]]
+    return said + ("" if not others else f". {'; '.join(others)}")
+
+
+__all__ = ["FILE", "AgentKey", "Signed", "check_signed", "judge", "key_digest", "key_name", "sentence"]
