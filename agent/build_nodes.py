@@ -16,8 +16,10 @@ from agent.config import Settings
 from agent.enrol import Enrolment
 from agent.errors import AgentError, ConfigError
 from agent.identity import Salt, Signer, hardware_id, private_dir, read_private, renew_secrets, safe_file
+from agent.line_ring import LineRing
 from agent.net import Net
 from agent.node import Node
+from agent.receipts import KEPT_BYTES, Receipts
 from agent.sender import Sender
 from agent.store import Store
 from agent.transport import Endpoint, Transport, parse_endpoint
@@ -84,7 +86,6 @@ def real_collectors(settings: Settings, directory: Path, clock: SystemClock) -> 
     from agent.collect.kmsg import KmsgCollector
     from agent.collect.nvml import NvmlCollector
     from agent.collect.pci import PciCollector
-    from agent.line_ring import LineRing
 
     salt = Salt(directory)
     pci = PciCollector(settings.sysfs)
@@ -119,11 +120,18 @@ def make_sender(
     clock: Clock,
     token: Callable[[], Optional[str]],
     said: Mapping[str, Optional[str]],
+    log_key: str = "",
+    kept_bytes: int = KEPT_BYTES,
 ) -> Sender:
-    """The sender of one node, with its signing key and its enrolment; `said` is what the enrolment tells of it."""
+    """The sender of one node, with its signing key and its enrolment; `said` is what the enrolment tells of it.
+
+    `log_key`: the pinned key of receipts; `kept_bytes`: how much of them stays.
+    """
     signer, transport = Signer(directory), Transport(endpoint, state_dir=directory)
     enrol = Enrolment(directory, transport, signer, token, said)
-    return Sender(store, clock, transport, token, signer.sign, enrol=enrol)
+    keep = LineRing(directory, kept_bytes, "receipts.log").keep
+    receipts = Receipts(log_key, lambda: enrol.log_key, enrol.doubt_log_key, keep)
+    return Sender(store, clock, transport, token, signer.sign, enrol=enrol, receipts=receipts)
 
 
 def build(settings: Settings, sending: bool = True) -> tuple[list[Node], Lock]:
@@ -145,7 +153,8 @@ def build(settings: Settings, sending: bool = True) -> tuple[list[Node], Lock]:
         node = make(store, directory)
         if sending:
             said = {"cluster_id": node.cluster, "node_id": name, "hw_id": node.hw_id, "agent_version": node.version}
-            node.sender = make_sender(endpoint, directory, store, node.clock, token, said)
+            kept = KEPT_BYTES if kind != "sim" else KEPT_BYTES // 32
+            node.sender = make_sender(endpoint, directory, store, node.clock, token, said, settings.log_key, kept)
         nodes.append(node)
     return nodes, lock
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Optional
 
 from agent.errors import ConfigError
+from agent.receipts import read_log_key
 
 DEFAULT_FILE = "/etc/goodput/agent.toml"
 
@@ -55,6 +56,7 @@ OPTIONS = (
     Option("kmsg", "path", "/dev/kmsg", "kernel log device"),
     Option("nvml_timeout", "number", 5.0, "seconds after which a call into the driver counts as hung"),
     Option("outbox_mb", "int", 500, "cap of the outbox in MB, WAL file included"),
+    Option("log_key", "str", "", "verifier key of the server's log that receipts must bear; none: the one it tells"),
     Option("peers", "str", "", "HOST:PORT of machines to reach for the net facts, separated by commas"),
     Option("metrics", "str", "", "HOST:PORT of the local /metrics and /status page, loopback only; empty: none"),
     Option("allow_inject", "str", "no", "take test faults from `inject`; all data is then labelled simulated", YES_NO),
@@ -79,6 +81,7 @@ class Settings(NamedTuple):
     kmsg: Path
     nvml_timeout: float
     outbox_mb: int
+    log_key: str
     peers: str
     metrics: str
     allow_inject: str
@@ -124,6 +127,8 @@ def load(arguments: Mapping[str, Any], environ: Mapping[str, str] = os.environ) 
         _name(values["cluster"], "--cluster")
     values["state_dir"] = values["state_dir"] or _state_dir(environ)
     values["token_file"] = values["token_file"] or _credential(environ)
+    if values["log_key"]:
+        read_log_key(values["log_key"])
     _in_range(values["sim_nodes"], 1, 512, "--sim-nodes")
     _in_range(values["outbox_mb"], 1, 1_000_000, "--outbox-mb")
     _in_range(values["nvml_timeout"], 0.1, 60, "--nvml-timeout")

@@ -31,6 +31,7 @@ class Outcome(NamedTuple):
     why: str
     retry_after_s: Optional[float] = None
     received_at: Optional[int] = None
+    receipt: Optional[dict[str, Any]] = None
 
 
 def parse_rfc3339_ms(text: object) -> Optional[int]:
@@ -60,14 +61,14 @@ def parse_retry_after(text: Optional[str], now_s: float) -> Optional[float]:
     return clamp_retry_after(seconds) if math.isfinite(seconds) else None
 
 
-def parse_receipt(body: bytes, sha256: str, seq: Optional[int]) -> Optional[int]:
-    """`received_at` in ms of a receipt for exactly this batch; None for anything else, however friendly it looks."""
+def parse_receipt(body: bytes, sha256: str, seq: Optional[int]) -> Optional[dict[str, Any]]:
+    """A receipt for exactly this batch; None for anything else, however friendly it looks."""
     receipt = _json_map(body)
     if receipt is None or receipt.get("batch_sha256") != sha256 or not isinstance(receipt.get("node"), str):
         return None
     if receipt.get("seq") is not None and receipt["seq"] != seq:
         return None
-    return parse_rfc3339_ms(receipt.get("received_at"))
+    return None if parse_rfc3339_ms(receipt.get("received_at")) is None else receipt
 
 
 def _json_map(body: bytes) -> Optional[dict[str, Any]]:
@@ -95,9 +96,10 @@ def decide(
     """The outcome of one upload. `headers` has lower-case names; `body` is cut at 64 kB."""
     retry_after = parse_retry_after(headers.get("retry-after"), now_s)
     if 200 <= status < 300 or status == 409:
-        received_at = parse_receipt(body, sha256, seq)
-        if received_at is not None:
-            return Outcome(DELIVERED, "receipt", received_at=received_at)
+        receipt = parse_receipt(body, sha256, seq)
+        if receipt is not None:
+            at = parse_rfc3339_ms(receipt["received_at"])
+            return Outcome(DELIVERED, "receipt", received_at=at, receipt=receipt)
     code = _problem_code(headers, body)
     if status == 409 and code == "seq_conflict":
         return Outcome(QUARANTINE, "seq_conflict: another installation uses this identity")

@@ -182,6 +182,9 @@ def _enrolment(directory: Path) -> Iterator[Finding]:
     mark = GOOD if state == "active" else WARN
     advice = "" if mark == GOOD else "an admin decides under Settings, Agents"
     yield Finding(mark, "enrolment", f"{state} at {server}{own}", advice)
+    told = found.get("log_key")
+    if isinstance(told, str) and told:
+        yield Finding(GOOD, "log key", f"receipts must bear the signature of {told}")
 
 
 def _outboxes(directory: Path) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Ed25519 signatures with the OpenSSL that this Python is linked to, else with `cryptography`; no key, no signature.
+"""Ed25519 signatures, made and checked with the OpenSSL that this Python is linked to, else with `cryptography`.
 
 Python's own modules offer no signatures, but the OpenSSL behind `hashlib` does (1.1.1 or newer). Using it costs no
 dependency and saves the 8 MB of memory that `cryptography` takes.
@@ -18,6 +18,57 @@ Sign = Callable[[bytes], bytes]
 def load(seed: bytes) -> Optional[tuple[bytes, Sign]]:
     """(public key, signing function) of a 32-byte seed; None where nothing here can sign."""
     return _with_openssl(seed) or _with_cryptography(seed)
+
+
+def verify(public: bytes, message: bytes, signature: bytes) -> Optional[bool]:
+    """Whether the signature is this key's over the message; None where nothing here can tell."""
+    if len(public) != PUBLIC_BYTES or len(signature) != SIGNATURE_BYTES:
+        return False
+    found = _verify_openssl(public, message, signature)
+    return _verify_cryptography(public, message, signature) if found is None else found
+
+
+def _verify_openssl(public: bytes, message: bytes, signature: bytes) -> Optional[bool]:
+    try:
+        import _hashlib
+
+        library = ctypes.CDLL(_hashlib.__file__)
+        new_key, free_key = library.EVP_PKEY_new_raw_public_key, library.EVP_PKEY_free
+        new_context, free_context = library.EVP_MD_CTX_new, library.EVP_MD_CTX_free
+        start, finish = library.EVP_DigestVerifyInit, library.EVP_DigestVerify
+    except (ImportError, AttributeError, OSError, TypeError):
+        return None
+    for function in (new_key, new_context):
+        function.restype = ctypes.c_void_p
+    new_key.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+    for function in (free_key, free_context):
+        function.argtypes, function.restype = [ctypes.c_void_p], None
+    start.argtypes = [ctypes.c_void_p] * 5
+    finish.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
+    key = new_key(_EVP_PKEY_ED25519, None, public, len(public))
+    if not key:
+        return False
+    context = new_context()
+    try:
+        if start(context, None, None, None, key) != 1:
+            return None
+        return bool(finish(context, signature, len(signature), message, len(message)) == 1)
+    finally:
+        free_context(context)
+        free_key(key)
+
+
+def _verify_cryptography(public: bytes, message: bytes, signature: bytes) -> Optional[bool]:
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError:
+        return None
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def _with_openssl(seed: bytes) -> Optional[tuple[bytes, Sign]]:

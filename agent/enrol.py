@@ -31,11 +31,12 @@ SLOW_S = 900.0  # after a refusal
 UNKNOWN_S = 86_400.0  # a server that knows no enrolment
 _FIRST_TRIES = 5  # for which a node that never delivered anything waits
 _TOKEN = re.compile(r"[!-~]{1,256}")
+_KEY = re.compile(r"[!-~]{1,300}\+[0-9a-f]{8}\+[A-Za-z0-9+/=]{44}")  # of C2SP: name, id, base64 of 33 bytes
 _WORD = re.compile(r"[a-z_]{1,32}")
 
 
 def kept(directory: Path) -> dict[str, Any]:
-    """What the last enrolment left: `mark`, `state`, `server`, perhaps `token`; empty without one."""
+    """What the last enrolment left: `mark`, `state`, `server`, `log_key`, perhaps `token`; empty without one."""
     path = directory / FILE
     if not path.exists():
         return {}
@@ -78,6 +79,17 @@ class Enrolment:
         self._kept = kept(directory)
         self._failures = 0
         self._not_before = 0.0
+        self._doubts_log_key = False
+
+    @property
+    def log_key(self) -> Optional[str]:
+        """The verifier key of the server's log as it told it; empty or None: it told none."""
+        told = self._kept.get("log_key")
+        return told if isinstance(told, str) else None
+
+    def doubt_log_key(self) -> None:
+        """A receipt does not bear the signature of the key that was told: asked for anew at the next step."""
+        self._doubts_log_key = True
 
     def token(self) -> Optional[str]:
         """The key to send with: the node's own if it got one for the token of the file. Raises as the reader of it."""
@@ -101,7 +113,7 @@ class Enrolment:
             return None  # the upload tells of it
         body = self._body(outbox.agent_id)
         mark = hashlib.sha256(f"{self._transport.endpoint.url}\n{_digest(given)}\n".encode() + body).hexdigest()
-        if self._kept.get("mark") == mark:
+        if self._kept.get("mark") == mark and "log_key" in self._kept and not self._doubts_log_key:
             return None
         wait = self._not_before - time.monotonic()
         if wait <= 0:
@@ -128,6 +140,8 @@ class Enrolment:
             return self._done(answer, given, mark)
         if reply.status in (404, 405, 410, 501):
             log.info("the server knows no enrolment; batches are signed all the same")
+            if self._doubts_log_key:  # an older server, whose log signs no receipts
+                self._kept["log_key"], self._doubts_log_key = "", False
             return self._pause(UNKNOWN_S)
         if reply.status in (400, 401, 403, 409, 413, 415, 422):
             code = answer.get("code")
@@ -155,6 +169,11 @@ class Enrolment:
         found["state"] = state if isinstance(state, str) and _WORD.fullmatch(state) else "unknown"
         if isinstance(token, str) and _TOKEN.fullmatch(token):
             found["token"] = token
+        told = answer.get("log_key")
+        found["log_key"] = told if isinstance(told, str) and _KEY.fullmatch(told) else ""
+        if self.log_key and self.log_key != found["log_key"]:
+            log.warning("the server's log key was %s and is now %s", self.log_key, found["log_key"] or "not told")
+        self._doubts_log_key = False
         self._kept = found
         try:
             self._write(found)

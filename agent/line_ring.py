@@ -1,6 +1,7 @@
-"""The raw kernel lines of this node's events, kept on the node alone: a file of its owner's, bounded in days and size.
+"""Lines kept on the node alone, in a file of its owner's that is bounded in days and size: the raw kernel lines of the
+node's events, and the server's receipts.
 
-They prove to the owner what an event was made from. They never travel.
+They prove to the owner what an event was made from and what the server took. They never travel.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ LINE_MOST = 2048
 
 
 class LineRing:
-    """Appends lines to `events.log` (0600); when it is half full the older half becomes `events.log.1`."""
+    """Appends lines to a file (0600), `events.log`; when it is half full the older half becomes `events.log.1`."""
 
-    def __init__(self, directory: Path, most_bytes: int = MOST_BYTES) -> None:
-        self._path = directory / "events.log"
-        self._old = directory / "events.log.1"
+    def __init__(self, directory: Path, most_bytes: int = MOST_BYTES, name: str = "events.log") -> None:
+        self._path = directory / name
+        self._old = directory / f"{name}.1"
         self._most = most_bytes
         for path in (self._path, self._old):
             safe_file(path)
         self._forget_old()
 
     def keep(self, at_ms: int, line: str) -> None:
-        """Keeps one line with the instant of its reading. A full disk loses the line, never the event."""
+        """Keeps one line with the instant of its coming. A full disk loses the line, never the event."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_ms / 1000))
         data = f"{stamp} {line[:LINE_MOST]}\n".encode("ascii", "backslashreplace")
         with contextlib.suppress(OSError):

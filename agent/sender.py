@@ -15,6 +15,7 @@ from agent.enrol import Enrolment
 from agent.errors import AgentError
 from agent.outbox import Batch, Outbox
 from agent.outbox_file import OutboxDamaged, OutboxFull
+from agent.receipts import Receipts
 from agent.schedule import retry_delay
 from agent.store import Store
 from agent.transport import Reply, Transport, TransportError
@@ -40,11 +41,13 @@ class Sender:
         sign: Signer = lambda message: None,
         rng: Optional[random.Random] = None,
         enrol: Optional[Enrolment] = None,
+        receipts: Optional[Receipts] = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._transport = transport
         self._enrol = enrol
+        self._receipts = receipts or Receipts()
         self._token = token if enrol is None else enrol.token
         self._sign = sign
         self._rng = rng or random.Random()
@@ -113,6 +116,9 @@ class Sender:
         now = self._clock.now()
         outcome = contract.decide(reply.status, reply.headers, reply.body, batch.sha256, batch.seq, now.ts / 1000)
         if outcome.action == contract.DELIVERED:
+            outcome = self._with_signature(outcome)
+        if outcome.action == contract.DELIVERED:
+            self._receipts.keep(now.ts, outcome.receipt or {})
             sync = {"received_at": outcome.received_at, "boottime": now.boottime, "boot_id": now.boot_id}
             self.result, self.last_error, self._failures = "ok", "", 0
             if not self._settle(lambda: outbox.delivered(batch, now.ts, sync)):
@@ -133,6 +139,14 @@ class Sender:
         self.result = "fail"
         self._settle(lambda: outbox.release(batch, now.ts, outcome.why, count=outcome.action == contract.RETRY))
         return self._failed(outcome)
+
+    def _with_signature(self, outcome: contract.Outcome) -> contract.Outcome:
+        """The outcome of a receipt once its signature was looked at: one that is not the log's own settles nothing."""
+        wrong = self._receipts.check(outcome.receipt or {})
+        if not wrong:
+            return outcome
+        log.error("%s; the batch is kept", wrong)
+        return contract.Outcome(contract.RETRY, wrong)
 
     def _try_split(self, outbox: Outbox, batch: Batch, now_ms: int) -> bool:
         done: list[bool] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import re
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
@@ -31,6 +32,7 @@ CONTENT_TYPE = "application/msgpack"
 HEADER_DROPPED = "X-Goodput-Dropped-Batches"
 HEADER_SIGNATURE = "X-Goodput-Signature"
 SIGNATURE_DOMAIN = b"goodput batch v1\n"  # the signed message is this tag and the 32 bytes of the SHA-256
+RECEIPT_DOMAIN = b"goodput/receipt/v1\x00"  # the server's log signs receipts under this one
 ENROL_DOMAIN = b"goodput enrol v1\n"  # the same for an enrolment: another tag, so neither passes for the other
 SIMULATED_SUFFIX = "+sim"
 
@@ -310,6 +312,12 @@ ENROLMENT = {
 def enrolment_message(body: bytes) -> bytes:
     """What an installation signs to prove that it holds the key it enrols: a domain tag and the body's SHA-256."""
     return ENROL_DOMAIN + hashlib.sha256(body).digest()
+
+
+def receipt_message(batch_sha256: str, node: str, seq: Optional[int], received_at: str) -> bytes:
+    """What a receipt's signature is over; `received_at` as it stands in the receipt. A duplicate's is the same."""
+    parts = [batch_sha256, node, seq, received_at]
+    return RECEIPT_DOMAIN + json.dumps(parts, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def fingerprint(public_key: bytes) -> str:

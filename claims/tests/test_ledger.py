@@ -15,6 +15,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 from django_tenants.utils import tenant_context
 
+from agent.wire import RECEIPT_DOMAIN
 from claims import ledger
 from claims.domain.merkle import leaf_hash, read_checkpoint, root_of, verify_consistency, verify_inclusion
 from claims.errors import ProofError
@@ -26,7 +27,7 @@ from claims.tests.months import terms
 from claims.verify.ed25519 import verify
 from claims.verify.notes import open_note, public_key, refused_bytes
 from claims.verify.pack_file import MANIFEST_TAG
-from fleet.domain.signed_notes import RECEIPT_TAG, receipt_bytes
+from fleet.domain.signed_notes import receipt_bytes
 from fleet.errors import BatchRejected
 from fleet.ingest import receive
 from fleet.refusals import keep_refusal
@@ -187,12 +188,12 @@ def test_a_receipts_signature_is_good_for_nothing_else(inside: Any) -> None:
     _, public = public_key(load_key().verifier())
     signature = base64.b64decode(receipt["signature"])
     text = receipt_bytes(*(receipt[key] for key in ("batch_sha256", "node", "seq", "received_at")))
-    bare = text[len(RECEIPT_TAG) :]
+    bare = text[len(RECEIPT_DOMAIN) :]
     assert verify(public, text, signature)
     for other in (bare, MANIFEST_TAG + bare, bare + b"\n"):
         assert not verify(public, other, signature)
     made = make_checkpoint(inside, timezone.now() + LATER)
     note, signed = open_note(made.note, *public_key(load_key().verifier()))
     assert verify(public, note.encode(), signed)
-    assert not verify(public, RECEIPT_TAG + note.encode(), signed)
+    assert not verify(public, RECEIPT_DOMAIN + note.encode(), signed)
     assert not verify(public, MANIFEST_TAG + note.encode(), signed)

@@ -27,6 +27,7 @@ from fleet.agents.signatures import PUBLIC_BYTES, SIGNATURE_BYTES, is_by
 from fleet.api import ListView, OrgView
 from fleet.api_shapes import stamp
 from fleet.errors import WrongCluster
+from fleet.log_key import load_key
 from goodput_site.problems import CONTENT_TYPE, problem_body
 from orgs.access import get_access
 from orgs.addresses import client_address
@@ -44,6 +45,7 @@ Enrolled = schema.shape(
     fingerprint=serializers.CharField(help_text="SHA-256 of the public key, its first 16 hex digits."),
     state=serializers.ChoiceField(("active", "waiting", "revoked")),
     token=schema.text(help_text="The node's own ingest key, shown once; only for a token that may only enrol."),
+    log_key=serializers.CharField(help_text="Verifier key (C2SP) of the log that signs receipts."),
 )
 OneAgent = schema.shape(
     "Agent",
@@ -112,6 +114,7 @@ class Enrol(APIView):
             "fingerprint": fingerprint(bytes(done.row.public_key)),
             "state": done.row.state,
             "token": done.token,
+            "log_key": load_key().verifier(),
         }
         return Response(answer, headers={"Cache-Control": "private, no-store"})
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
+
+from agent.wire import receipt_message as receipt_bytes
 
 ED25519 = b"\x01"
-RECEIPT_TAG = b"goodput/receipt/v1\x00"
 
 
 def key_id(name: str, public: bytes) -> bytes:
@@ -14,7 +14,4 @@ def key_id(name: str, public: bytes) -> bytes:
     return hashlib.sha256(name.encode() + b"\n" + ED25519 + public).digest()[:4]
 
 
-def receipt_bytes(batch_sha256: str, node: str, seq: int | None, received_at: str) -> bytes:
-    """What a receipt's signature is over; `received_at` as it stands in the receipt. A duplicate's is the same."""
-    parts = [batch_sha256, node, seq, received_at]
-    return RECEIPT_TAG + json.dumps(parts, separators=(",", ":"), ensure_ascii=False).encode()
+__all__ = ["ED25519", "key_id", "receipt_bytes"]

@@ -15,6 +15,7 @@ from agent.wire import fingerprint
 from fleet.agents import services
 from fleet.agents.models import AgentKey
 from fleet.agents.tests.support import Installation
+from fleet.log_key import load_key
 from fleet.tests.bodies import packed
 from orgs.models import ApiKey, AuditEntry
 
@@ -36,6 +37,7 @@ def test_an_ingest_key_enrols_at_first_use_and_gets_no_token(alpha: Any, key_of:
     assert answer.status_code == 200, answer.content
     assert answer.json() == {
         "agent_id": "a1", "fingerprint": fingerprint(one.public), "state": "active", "token": None,
+        "log_key": load_key().verifier(),
     }  # fmt: skip
     assert "no-store" in answer["Cache-Control"]
     assert one.enrol(token, agent_version="0.2.0").json()["state"] == "active"  # the same key again is the same row
