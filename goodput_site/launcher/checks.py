@@ -19,13 +19,15 @@ STATIC_CHECKS = (
 def test(arguments: Sequence[str]) -> int:
     """Run pytest on a throw-away database and broker; without --full what needs more than pip is left out.
 
-    The whole suite runs on several cores; given arguments of its own, pytest gets them and one process.
+    The whole suite runs on several cores; given arguments of its own, pytest gets them and one process. With --full the
+    tests of one file stay together, for what they share is costly: a server with its data, a browser.
     """
-    chosen = [] if "--full" in arguments else ["-m", "not full"]
+    is_full = "--full" in arguments
+    chosen = [] if is_full else ["-m", "not full"]
     rest = [word for word in arguments if word != "--full"]
     cores = min(os.cpu_count() or 1, MOST_PROCESSES)
     if not rest and cores > 1:
-        rest = ["-n", str(cores)]
+        rest = ["-n", str(cores), *(["--dist", "loadfile"] if is_full else [])]
     with services.throwaway() as env:
         return services.run([sys.executable, "-m", "pytest", *chosen, *rest], env)
 
