@@ -52,7 +52,7 @@ def _clean_process(request: pytest.FixtureRequest) -> Iterator[None]:
     from django.core.cache import caches
     from django.db import connection
 
-    from fleet import dated, ingest
+    from fleet import dated, ingest, quotas
     from orgs import keys
     from orgs.models import Org
 
@@ -63,6 +63,8 @@ def _clean_process(request: pytest.FixtureRequest) -> Iterator[None]:
     flushes = bool(marker and marker.kwargs.get("transaction")) or "transactional_db" in request.fixturenames
     request.getfixturevalue("transactional_db" if flushes else "db")
     keys.cache.clear()
+    keys.guesses.clear()
+    quotas.buckets.clear()
     caches["default"].key_prefix = secrets.token_hex(4)  # limits that an earlier test counted up are not this one's
     connection.set_schema_to_public()  # type: ignore[attr-defined]
     if flushes or Org.objects.filter(slug__in=ORGS).count() < len(rows):  # this test truncates, or one before it did

@@ -9,11 +9,9 @@ calibrator: 60 nodes of 8 GPUs with 15 numbers and 8 ports with 21 counters each
 from __future__ import annotations
 
 import http.client
-import os
 import shutil
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -22,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import cramjam
-import psutil
 
-from benchmarks import ingest
 from benchmarks.common import batch, bodies, cpu_of, decode_us, repeat, show
+from benchmarks.fleet_rows import start
+from benchmarks.web import postmaster, send, web
+from goodput_site.launcher.processes import free_port
 
 NODES, MINUTES, THREADS = 60, 4, 4
 GPU_FIELDS = (
@@ -50,31 +49,19 @@ HEADERS = {
 
 def run(rounds: int) -> dict[str, Any]:
     """Measure and print; the figures."""
-    os.environ["DJANGO_SETTINGS_MODULE"] = "goodput_site.settings"
-    subprocess.check_call([sys.executable, "manage.py", "prepare", "--no-static"], stdout=subprocess.DEVNULL)
-    import django
-
-    django.setup()
-    from django.db import connection
-
-    with connection.cursor() as cursor:
-        cursor.execute("select pg_backend_pid()")
-        postmaster = psutil.Process(cursor.fetchone()[0]).ppid()
-    ports = {name: 18_000 + os.getpid() % 2000 + at for at, name in enumerate(["goodput", *PEERS])}
+    start()
+    database = postmaster()
     there = [name for name in PEERS if shutil.which(name)]
     for name in set(PEERS) - set(there):
         print(f"peers: {name} is not installed here (apt-get install {name}) and is left out")
-    with tempfile.TemporaryDirectory(prefix="goodput-peers-") as folder:
-        web = ingest._start(ports["goodput"])
+    with tempfile.TemporaryDirectory(prefix="goodput-peers-") as folder, web() as (port, pid):
+        ports = {"goodput": port, **{name: free_port() for name in there}}
         started = {name: _start(name, Path(folder) / name, ports[name]) for name in there}
+        pids = {name: process.pid for name, process in started.items()}
         try:
-            figures = repeat(
-                rounds,
-                lambda number: _round(number, ports, web.pid, postmaster, {n: p.pid for n, p in started.items()}),
-                "decode_us",
-            )
+            figures = repeat(rounds, lambda number: _round(number, ports, pid, database, pids), "decode_us")
         finally:
-            for process in (web, *started.values()):
+            for process in started.values():
                 process.terminate()
                 process.wait(20)
     rows = [
@@ -104,7 +91,7 @@ def _start(name: str, folder: Path, port: int) -> subprocess.Popen[bytes]:
     raise RuntimeError(f"{name} did not start")
 
 
-def _round(number: int, ports: dict[str, int], web: int, postmaster: int, peers: dict[str, int]) -> dict[str, float]:
+def _round(number: int, ports: dict[str, int], web_pid: int, database: int, peers: dict[str, int]) -> dict[str, float]:
     import random
 
     from fleet.decode import gunzip
@@ -118,13 +105,13 @@ def _round(number: int, ports: dict[str, int], web: int, postmaster: int, peers:
         for node in range(NODES)
     ]
     out = {"decode_us": decode_us([gunzip(body) for body, _ in load[:200]])}
-    before_web, before_pg = cpu_of(web), cpu_of(postmaster)
-    ingest._send(ports["goodput"], [body for body, _ in load])
-    out["goodput_web_us"] = (cpu_of(web) - before_web) / len(load) * 1e6
-    ingest_pg = cpu_of(postmaster) - before_pg
-    before_pg, before_own = cpu_of(postmaster), time.process_time()
+    before_web, before_pg = cpu_of(web_pid), cpu_of(database)
+    send(ports["goodput"], [body for body, _ in load])
+    out["goodput_web_us"] = (cpu_of(web_pid) - before_web) / len(load) * 1e6
+    ingest_pg = cpu_of(database) - before_pg
+    before_pg, before_own = cpu_of(database), time.process_time()
     _fold()
-    fold = time.process_time() - before_own + cpu_of(postmaster) - before_pg
+    fold = time.process_time() - before_own + cpu_of(database) - before_pg
     out["goodput_fold_us"] = fold / len(load) * 1e6
     out["goodput_us"] = out["goodput_web_us"] + (ingest_pg + fold) / len(load) * 1e6
     for name, pid in peers.items():

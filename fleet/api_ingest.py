@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from agent import wire
-from fleet import ingest
+from fleet import ingest, quotas
 from fleet.errors import BatchRejected, FleetError, NotStored
 from fleet.refusals import keep_refusal
 from goodput_site.problems import CONTENT_TYPE, problem_body
@@ -84,6 +84,7 @@ class Batches(APIView):
     def post(self, request: Any) -> Response:
         """Store one batch. 202 with a receipt once it is committed; 4xx and 5xx are problem documents."""
         request.auth.require("ingest")
+        quotas.check(request.auth, int(request.META["CONTENT_LENGTH"]))
         body = _body(request._request)
         try:
             receipt = ingest.receive(body, request.auth, _own_headers(request.META))
@@ -135,5 +136,5 @@ def _refusal(error: FleetError | KeyRefused) -> Response:
         problem_body(error.status, error.code, error.detail, **more), status=error.status, content_type=CONTENT_TYPE
     )
     if error.status in (429, 503):
-        response["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        response["Retry-After"] = str(getattr(error, "wait_seconds", RETRY_AFTER_SECONDS))
     return response

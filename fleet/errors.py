@@ -10,11 +10,14 @@ FleetError
 │            no_intervals, too_many_<key>
 ├── WrongCluster      403 other_cluster: the key is good for another cluster
 ├── WrongNode         403 other_node: the key is one node's own, and the batch names another
+├── QuotaExceeded     429 quota_exceeded: this org, key or node sends too much; `wait_seconds` until it may go on
 ├── SeqConflict       409 seq_conflict: stored once with the flag, never folded
 └── NotStored         503 not_stored: no receipt; the agent keeps the batch
 """
 
 from __future__ import annotations
+
+import math
 
 
 class FleetError(Exception):
@@ -61,6 +64,17 @@ class SeqConflict(FleetError):
 
     code = "seq_conflict"
     status = 409
+
+
+class QuotaExceeded(FleetError):
+    """This org, key or node sends more than it may; the agent keeps the batch."""
+
+    code = "quota_exceeded"
+    status = 429
+
+    def __init__(self, detail: str, wait_s: float):
+        super().__init__(detail)
+        self.wait_seconds = math.ceil(wait_s)
 
 
 class NotStored(FleetError):

@@ -15,6 +15,7 @@ from goodput_site.exposure import (
     refuse_default_secrets,
     refuse_plain_http,
 )
+from goodput_site.limits import quota
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -36,6 +37,11 @@ GOODPUT_INSTANCE_TOKEN_URL = env.str("GOODPUT_INSTANCE_TOKEN_URL", "")
 GOODPUT_ALERT_SILENCE_MINUTES = max(2, env.int("GOODPUT_ALERT_SILENCE_MINUTES", 10))
 GOODPUT_REPACK_DAYS = max(1, env.int("GOODPUT_REPACK_DAYS", 3))  # after a week's end, before its batches are packed
 GOODPUT_RAW_HORIZON_DAYS = max(GOODPUT_REPACK_DAYS + 14, env.int("GOODPUT_RAW_HORIZON_DAYS", 90))
+# Batches and bytes a second that are taken of one org, of one key, and of one node by its own key; 0: no limit.
+GOODPUT_QUOTA_ORG = quota("GOODPUT_QUOTA_ORG", env.str("GOODPUT_QUOTA_ORG", "400,8000000"))
+GOODPUT_QUOTA_KEY = quota("GOODPUT_QUOTA_KEY", env.str("GOODPUT_QUOTA_KEY", "400,8000000"))
+GOODPUT_QUOTA_NODE = quota("GOODPUT_QUOTA_NODE", env.str("GOODPUT_QUOTA_NODE", "10,1000000"))
+GOODPUT_WEB_WORKERS = max(1, env.int("GOODPUT_WEB_WORKERS", 1))  # processes of this host that share them
 GOODPUT_KEY_CACHE_SECONDS = min(30, env.int("GOODPUT_KEY_CACHE_SECONDS", 15))
 
 DATABASE_URL = env.str("DATABASE_URL", "postgresql://goodput:devpassword@127.0.0.1:5432/goodput")

@@ -34,6 +34,7 @@ class Refused(exceptions.APIException):
     def __init__(self, error: KeyRefused):
         super().__init__(error.detail, error.code)
         self.status_code = error.status
+        self.wait = error.wait_seconds  # becomes Retry-After
         if error.status == 401:
             self.auth_header = "Bearer"
 

@@ -2,7 +2,7 @@
 
 OrgError
 ├── KeyRefused        401 missing_key, invalid_key, expired_key, revoked_key, default_secret; 403 missing_scope,
-│                     org_suspended
+│                     org_suspended; 429 too_many_wrong_keys: `wait_seconds` until one is looked at again
 ├── NoSuchOrg         404 no_such_org: it does not exist, or it is not yours (one answer for both)
 ├── OrgInvalid        422 invalid_slug, slug_taken, invalid_scope, default_secret, last_owner, …
 ├── NotAllowed        403 owner_only: this role may not do this
@@ -33,6 +33,7 @@ class KeyRefused(OrgError):
 
     code = "invalid_key"
     status = 401
+    wait_seconds: int | None = None
 
 
 class NoSuchOrg(OrgError):

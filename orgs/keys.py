@@ -2,6 +2,10 @@
 
 A key is a random 256-bit secret, so its SHA-256 is a safe index: the database is asked for the hash of what came, and
 no comparison of secrets happens in Python. Resolved keys are kept in this process for a few seconds.
+
+Guesses are counted per sender and per key id (a token's first part). Past the limit a key that was good in this process
+before is looked up as ever, so an agent behind the guesser's address goes on; anything else only within a rate that the
+database does not feel, so that a new agent there comes in too, if not at its first try.
 """
 
 from __future__ import annotations
@@ -17,12 +21,18 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
+from orgs.addresses import sender_of
+from orgs.buckets import Buckets, Rate
 from orgs.errors import KeyRefused
 from orgs.models import ApiKey, Org
 
 PREFIX = "gp_"
 MAX_TOKEN_CHARS = 256
 MAX_CACHED = 20_000
+MAX_KNOWN = 50_000
+GUESSES = {"sender": Rate(0.5, 60), "key id": Rate(0.2, 20)}  # wrong keys a second, and at once
+PAST_THE_LIMIT = Rate(100, 100)  # look-ups a second for all who guessed too often
+WAIT_S = 30  # for who guessed too often
 LAST_USED_EVERY = timedelta(minutes=1)
 _COLUMNS = """select k.id, k.prefix, k.scopes, k.cluster, k.node, k.expires_at, k.revoked_at, k.last_used_at,
        o.id, o.slug, o.schema_name, o.status
@@ -103,24 +113,49 @@ class _Cache:
 
 
 cache = _Cache()
+guesses = Buckets()
+_known: set[bytes] = set()  # hashes of keys that were good in this process
 
 
 def resolve(token: str, address: str | None = None) -> KeyInfo:
     """The key's org, scopes and cluster.
 
-    Raises KeyRefused → 401: `invalid_key`, `expired_key`, `revoked_key`, `default_secret`; → 403 `org_suspended`.
+    Raises KeyRefused → 401: `invalid_key`, `expired_key`, `revoked_key`, `default_secret`; → 403 `org_suspended`;
+    → 429 `too_many_wrong_keys`.
     """
     if is_public_knowledge(token):
         raise KeyRefused("This key is public knowledge and opens nothing here. Create a new one.", "default_secret")
     digest = hash_of(token)
     found = cache.get(digest)
     if found is None:
-        found = _look_up(digest, address)
+        found = _look_up_unless_guessed(token, digest, address)
         cache.put(digest, found)
     if isinstance(found, KeyRefused):
         raise KeyRefused(found.detail, found.code, found.status)
     if found.expires_at is not None and found.expires_at <= timezone.now():
         raise KeyRefused("This key has expired. Create a new one.", "expired_key")
+    return found
+
+
+def _look_up_unless_guessed(token: str, digest: bytes, address: str | None) -> KeyInfo | KeyRefused:
+    """The key, or what refuses it; a guess is counted. Raises KeyRefused → 429 for who made too many."""
+    whose = {"sender": sender_of(address), "key id": token[: len(PREFIX) + 8]}
+    if (
+        digest not in _known
+        and not all(guesses.has((kind, whose[kind]), rate) for kind, rate in GUESSES.items())
+        and guesses.take((("past the limit", ""), PAST_THE_LIMIT, 1.0)) > 0
+    ):
+        refusal = KeyRefused("Too many wrong keys came from here or for this key.", "too_many_wrong_keys", 429)
+        refusal.wait_seconds = WAIT_S
+        raise refusal
+    found = _look_up(digest, address)
+    if isinstance(found, KeyInfo):
+        if len(_known) >= MAX_KNOWN:
+            _known.clear()
+        _known.add(digest)
+    elif found.code == "invalid_key":
+        for kind, rate in GUESSES.items():
+            guesses.take(((kind, whose[kind]), rate, 1.0))
     return found
 
 
