@@ -47,8 +47,8 @@ def pooling_is_per_session(
 
 
 SUPERUSER = (
-    "The server's role is a superuser of PostgreSQL. It needs no more than to own its database: make one with "
-    "`create role goodput login password '…'` and `create database goodput owner goodput`."
+    "The server's role is a superuser of PostgreSQL. It needs no more than to own its database: name another role in "
+    "DATABASE_URL, and `manage.py own_database --admin SUPERUSER` makes it and hands everything over."
 )
 NO_CITUS = "GOODPUT_CITUS is set, but the database has no extension citus: orgs would not be distributed."
 
@@ -64,11 +64,15 @@ def is_superuser() -> bool:
 def role_is_no_superuser(
     app_configs: Any = None, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """A Warning for a superuser; nothing where the database can't be asked."""
+    """A superuser is an Error, in `local` a Warning; nothing where the database can't be asked."""
     try:
-        return [Warning(SUPERUSER, id="orgs.W002")] if databases and is_superuser() else []
+        if not databases or not is_superuser():
+            return []
     except DatabaseError:
         return []
+    if settings.GOODPUT_EXPOSE.is_open:
+        return [Warning(SUPERUSER, id="orgs.W002")]
+    return [Error(SUPERUSER, id="orgs.E002")]
 
 
 @register(Tags.database)

@@ -3,7 +3,8 @@
 set -eu
 
 # A secret may come as a file: X_FILE names it (Docker and Kubernetes secrets).
-for name in GOODPUT_SECRET_KEY GOODPUT_AGENT_TOKEN POSTGRES_PASSWORD DATABASE_URL REDIS_URL; do
+for name in GOODPUT_SECRET_KEY GOODPUT_AGENT_TOKEN POSTGRES_PASSWORD POSTGRES_ADMIN_PASSWORD \
+    DATABASE_URL REDIS_URL; do
     eval "file=\${${name}_FILE:-}"
     if [ -n "$file" ]; then
         value=$(cat "$file")
@@ -14,7 +15,7 @@ done
 if [ -z "${DATABASE_URL:-}" ]; then
     # the password may hold any character, so it is quoted for the URL
     DATABASE_URL=$(python -c 'import os; from urllib.parse import quote as q; e = os.environ.get
-print("postgresql://%s:%s@%s:%s/%s" % (q(e("POSTGRES_USER", "goodput"), ""), q(e("POSTGRES_PASSWORD", ""), ""),
+print("postgresql://%s:%s@%s:%s/%s" % (q(e("POSTGRES_USER", "goodput_server"), ""), q(e("POSTGRES_PASSWORD", ""), ""),
       e("POSTGRES_HOST", "postgres"), e("POSTGRES_PORT", "5432"), q(e("POSTGRES_DB", "goodput"), "")))')
     export DATABASE_URL
 fi
@@ -24,6 +25,10 @@ export DJANGO_SETTINGS_MODULE=goodput_site.settings
 cd /app
 case ${1:-web} in
     prepare)
+        if [ -n "${POSTGRES_ADMIN_USER:-}" ]; then # who may make the role that the server has
+            python manage.py own_database --admin "$POSTGRES_ADMIN_USER" --wait "${GOODPUT_WAIT_SECONDS:-300}"
+            unset POSTGRES_ADMIN_USER POSTGRES_ADMIN_PASSWORD
+        fi
         python deploy/docker/wait.py services
         exec python manage.py prepare --agent-token-file "$GOODPUT_VAR/agent/token"
         ;;

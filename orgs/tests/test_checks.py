@@ -8,6 +8,7 @@ import pytest
 from django.core.checks import Tags
 from django.core.checks.registry import registry
 
+from goodput_site.exposure import Exposure
 from orgs import checks
 
 
@@ -38,11 +39,16 @@ def test_our_own_role_is_no_superuser() -> None:
 
 
 @pytest.mark.django_db
-def test_a_superuser_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("exposure", "found"), [("local", "orgs.W002"), ("lan", "orgs.E002"), ("public", "orgs.E002")])
+def test_a_superuser_is_refused_where_others_may_come_in(
+    exposure: str, found: str, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
     monkeypatch.setattr(checks, "is_superuser", lambda: True)
-    found = checks.role_is_no_superuser(databases=["default"])
-    assert [one.id for one in found] == ["orgs.W002"]
-    assert "create role goodput" in found[0].msg
+    settings.GOODPUT_EXPOSE = Exposure(exposure)
+    (only,) = checks.role_is_no_superuser(databases=["default"])
+    assert only.id == found
+    assert only.is_serious() is (exposure != "local")
+    assert "own_database" in only.msg
 
 
 @pytest.mark.django_db

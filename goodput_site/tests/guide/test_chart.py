@@ -141,12 +141,26 @@ def test_the_guides_own_lines_render() -> None:
 
 @pytest.mark.full
 def test_secrets_are_of_this_installation() -> None:
-    def secret() -> dict[str, str]:
-        found = next(each for each in objects(TRIAL) if each["kind"] == "Secret")
-        values: dict[str, str] = found["stringData"]
-        return values
-
-    first, second = secret(), secret()
+    first, second = (secrets_of(objects(TRIAL))["goodput-server"] for _ in range(2))
     assert first["GOODPUT_SECRET_KEY"] != second["GOODPUT_SECRET_KEY"]
     assert len(first["GOODPUT_SECRET_KEY"]) >= 50
     assert not any(word in " ".join(first.values()) for word in ("devtoken", "devpassword", "devsecret"))
+
+
+def secrets_of(found: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """The values of each secret, by its name."""
+    return {each["metadata"]["name"]: each["stringData"] for each in found if each["kind"] == "Secret"}
+
+
+@pytest.mark.full
+def test_only_the_job_that_makes_the_servers_role_knows_the_superuser() -> None:
+    found = objects(TRIAL)
+    secrets = secrets_of(found)
+    admin = secrets["goodput-postgresql"]["POSTGRES_ADMIN_PASSWORD"]
+    assert secrets["goodput-server"]["DATABASE_URL"].startswith("postgresql://goodput_server:")
+    assert admin not in " ".join(secrets["goodput-server"].values())
+    knowing = {each["name"] for each in containers(found) if "goodput-postgresql" in json.dumps(each)}
+    assert knowing == {"postgresql", "prepare"}
+    external = objects(EXTERNAL)
+    assert list(secrets_of(external)) == ["goodput-server"]
+    assert "POSTGRES_ADMIN_USER" not in json.dumps(external)

@@ -93,6 +93,14 @@ def test_compose_asks_for_no_more_rights_than_it_needs() -> None:
     assert gpu["runtime"] == "nvidia"
 
 
+def test_only_the_databases_own_service_and_migrate_know_its_superuser() -> None:
+    services = parsed(ROOT / "docker-compose.release.yml")["services"]
+    knowing = {name for name, each in services.items() if "POSTGRES_ADMIN_PASSWORD" in str(each.get("environment"))}
+    assert knowing == {"postgres", "migrate"}
+    assert services["migrate"]["environment"]["POSTGRES_ADMIN_USER"] == "goodput"
+    assert "POSTGRES_USER" not in services["web"]["environment"]  # the entry point's own: goodput_server
+
+
 def test_compose_from_source_and_by_version_have_the_same_services() -> None:
     built, released = (parsed(ROOT / f"docker-compose{kind}.yml")["services"] for kind in ("", ".release"))
     assert set(released) - set(built) == {"https"}

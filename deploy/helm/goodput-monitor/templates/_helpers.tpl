@@ -51,6 +51,11 @@ containers:
       - { name: GOODPUT_PROXIES, value: {{ $root.Values.server.proxies | quote }} }
       - { name: GOODPUT_WEB_WORKERS, value: {{ $root.Values.server.web.workers | quote }} }
       - { name: GOODPUT_FOLD_WORKERS, value: {{ $root.Values.server.worker.processes | quote }} }
+{{- if and (eq .part "prepare") $root.Values.postgresql.enabled }}
+      - { name: POSTGRES_ADMIN_USER, value: goodput } # makes the server's role, which is no superuser
+      - name: POSTGRES_ADMIN_PASSWORD
+        valueFrom: { secretKeyRef: { name: {{ include "goodput.name" $root }}-postgresql, key: POSTGRES_ADMIN_PASSWORD } }
+{{- end }}
     {{- with .resources }}
     resources: {{- toYaml . | nindent 6 }}
     {{- end }}
