@@ -13,7 +13,7 @@ from fleet.bodies import load_row
 from fleet.domain.placement import place
 from fleet.domain.rules import Reason, load_rules
 from fleet.domain.slots import SLOT_MS
-from fleet.domain.state import NO_FIT, NodeState
+from fleet.domain.state import NO_FIT, NodeState, OtherFormat
 from fleet.evidence import batches_of
 from fleet.folding import decoded
 from fleet.selectors_api import Span
@@ -136,4 +136,7 @@ def devices_at(hours: Iterable[tuple[int, int]]) -> dict[tuple[int, int], dict[s
 
 def _closing_state(body: bytes) -> NodeState | None:
     state = load_row(body).closing_state
-    return NodeState.from_bytes(state) if state else None
+    try:
+        return NodeState.from_bytes(state) if state else None
+    except OtherFormat:  # of a sealed hour: names as they were known then are not shown
+        return None

@@ -20,7 +20,7 @@ from fleet.dated import dated_for, hour_at
 from fleet.day_sums import forget_days
 from fleet.decode import decode_trusted
 from fleet.domain.node_hours import refold
-from fleet.domain.state import NodeState
+from fleet.domain.state import NodeState, OtherFormat
 from fleet.domain.strips import HourRow
 from fleet.domain.summary import current
 from fleet.evidence import newest_of
@@ -70,6 +70,8 @@ def refold_dirty(now: datetime, limit: int = 50) -> int:
         tried.add(node_id)
         try:
             done += refold_node(node_id, now)
+        except OtherFormat:
+            raise  # of every node: `forget_old_states` mends it
         except Exception as error:  # one bad node must not stop the others; it is counted, logged and shown
             log.exception("re-folding node %s failed", node_id)
             told = f"{type(error).__name__}: {error}"[:500]
@@ -183,12 +185,22 @@ def _mark(
 
 
 def opening_state(node_id: int, hour: int) -> NodeState | None:
-    """The closing state of the newest hour before `hour` that holds items."""
+    """The closing state of the newest hour before `hour` that holds items.
+
+    None as well where that hour is sealed and an older version of the fold wrote the state: what held before then
+    begins again with the next sample. Raises OtherFormat where the hour can be folded again.
+    """
     earlier = NodeHour.objects.filter(node_id=node_id, hour__lt=hour).order_by("-hour").values_list("body", flat=True)
     for body in earlier.iterator(chunk_size=8):  # the first nearly always holds some; silence may leave a row of hours
         row = load_row(body)
         if row.closing_state:
-            return NodeState.from_bytes(row.closing_state)
+            try:
+                return NodeState.from_bytes(row.closing_state)
+            except OtherFormat as error:
+                if not error.is_older or row.hour >= sealed_hour():
+                    raise
+                log.warning("node %s: the state of its last sealed hour can't be read: %s", node_id, error)
+                return None
     return None
 
 
@@ -224,6 +236,16 @@ def forget_derived(now: datetime) -> int:
             " on i.sample_day = a.sample_day and i.sha256 = a.sha256"
         )
         return make_lives(now)
+
+
+def forget_old_states(error: OtherFormat, now: datetime) -> None:
+    """After an upgrade: an older version of the fold wrote what is open, so it is made again from the facts.
+
+    Raises `error` where a newer version wrote it: this process is the one that is out of date.
+    """
+    if not error.is_older:
+        raise error
+    log.warning("%s: everything that is not sealed is folded again, %d nodes", error, forget_derived(now))
 
 
 def refold_everything(now: datetime, progress: Callable[[int, int], None] = lambda done, of: None) -> int:

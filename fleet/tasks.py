@@ -15,11 +15,12 @@ from fleet import probe as probing
 from fleet import silence
 from fleet.alerts.silence_watch import watch_silence
 from fleet.day_sums import sum_days
+from fleet.domain.state import OtherFormat
 from fleet.folding import fold_waiting
 from fleet.packing import pack_due
 from fleet.partitions import ensure_partitions
 from fleet.recovery import note_progress, recover
-from fleet.refolding import refold_dirty
+from fleet.refolding import forget_old_states, refold_dirty
 from fleet.sealing import seal_due
 from fleet.selectors_waiting import orgs_with_probes, orgs_with_work
 from orgs.models import Org
@@ -46,8 +47,12 @@ def sweep() -> int:
 def fold_org(org: Org) -> int:
     """Fold what waits in an org, then the hours that late facts made dirty; after a crash first mend what it took."""
     recover(timezone.now())
-    folded = fold_waiting(timezone.now())
-    refold_dirty(timezone.now())
+    folded = 0
+    try:
+        folded = fold_waiting(timezone.now())
+        refold_dirty(timezone.now())
+    except OtherFormat as error:
+        forget_old_states(error, timezone.now())
     sum_days(timezone.now())
     note_progress(timezone.now())
     return folded

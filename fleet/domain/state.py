@@ -16,6 +16,15 @@ from fleet.domain.slots import SLOT_MS
 
 FORMAT = 3
 
+
+class OtherFormat(ValueError):
+    """Bytes of a state that another version of the fold wrote; `is_older`: than this one."""
+
+    def __init__(self, found: int) -> None:
+        super().__init__(f"state format {found} is not {FORMAT}")
+        self.is_older = found < FORMAT
+
+
 #: Classes of a subject's last sample.
 GOOD, LOST, ABSENT, NEVER, BLIND = 0, 1, 2, 3, 4
 
@@ -189,11 +198,11 @@ class NodeState:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> NodeState:
-        """The state with these bytes. Raises ValueError for another format."""
+        """The state with these bytes. Raises OtherFormat."""
         end = 3 + int.from_bytes(raw[:3], "big")
         tree = json.loads(raw[3:end])
         if tree[0] != FORMAT:
-            raise ValueError(f"state format {tree[0]} is not {FORMAT}")
+            raise OtherFormat(tree[0])
         ids = Reader(raw[end:])
         (_, last, mark, slot, boot_code, boot_at, fit, agents, reload, sources, admin, number, node) = tree[:13]
         watermark = (mark[0] + last, mark[1], ids.text(mark[2]), mark[3], mark[4], mark[5])

@@ -11,6 +11,7 @@ from django.db import connection, connections, transaction
 from django.utils import timezone
 from django_tenants.utils import tenant_context
 
+from fleet.domain import state
 from fleet.domain.slots import SLOT_MS
 from fleet.folding import fold_chunk, fold_waiting
 from fleet.ingest import receive
@@ -18,8 +19,9 @@ from fleet.models import BatchMark, DirtySpan, Node, NodeHour, NodeLive, Waiting
 from fleet.recovery import is_whole, note_progress, recover
 from fleet.refolding import refold_dirty, refold_node
 from fleet.selectors_waiting import orgs_with_work, unfolded_before
+from fleet.tasks import fold_org
 from fleet.tests.bodies import packed
-from fleet.tests.test_folding import FIRST_MS, HOUR_MS, deliver, history, key_for, rows, states
+from fleet.tests.test_folding import FIRST_MS, HOUR_MS, deliver, forget, history, key_for, rows, states
 from fleet.waiting import retry_failed
 
 pytestmark = pytest.mark.django_db
@@ -153,6 +155,34 @@ def test_a_refold_that_fails_is_tried_three_times_and_shown(inside: Any, monkeyp
     assert refold_dirty(timezone.now()) == 1
     live = NodeLive.objects.get()
     assert (live.dirty_hour, live.attempts, live.error) == (None, 0, "")
+
+
+def test_an_upgrade_of_the_fold_makes_its_open_state_again(inside: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = history(hours=2, nodes=2, seed=24)
+    deliver(inside, bodies)
+    expected, expected_states = rows(), states()
+    forget()
+    with monkeypatch.context() as older:
+        older.setattr(state, "FORMAT", state.FORMAT - 1)
+        deliver(inside, bodies[: len(bodies) // 2])
+    for body in bodies[len(bodies) // 2 :]:
+        receive(body, key_for(inside), {})
+    with pytest.raises(state.OtherFormat):
+        fold_waiting(timezone.now())
+    for _ in range(3):  # the first finds it, the next fold what it asked for
+        fold_org(inside.pk)
+    assert (rows(), states()) == (expected, expected_states)
+
+
+def test_a_server_that_is_out_of_date_leaves_newer_states_alone(inside: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = history(hours=1, nodes=1, seed=25)
+    deliver(inside, bodies[:-1])
+    expected = rows()
+    monkeypatch.setattr(state, "FORMAT", state.FORMAT - 1)
+    receive(bodies[-1], key_for(inside), {})
+    with pytest.raises(state.OtherFormat):
+        fold_org(inside.pk)
+    assert rows() == expected
 
 
 def test_a_damaged_batch_is_left_out_of_a_refold_and_its_neighbours_are_not(inside: Any) -> None:

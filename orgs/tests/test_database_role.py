@@ -140,3 +140,10 @@ def test_a_server_that_is_not_there_is_waited_for_and_told_of(url: str, monkeypa
     monkeypatch.setenv("DATABASE_URL", f"postgresql://a:b@127.0.0.1:{free_port()}/stack")
     with pytest.raises(CommandError, match="The database does not answer"):
         own()
+
+
+def test_composes_default_password_is_replaced_by_the_asked_one(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with psycopg.connect(address(url, "postgres", BOSS)) as boss:
+        boss.execute(password_of(boss, "postgres", "devpassword"))
+    assert "set the password of postgres" in own()
+    psycopg.connect(address(url, "postgres", BOSS)).close()

@@ -12,6 +12,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from orgs.database_role import RoleRefused, own, password_of, role_and_database
 
+DEFAULT = "devpassword"  # docker-compose.release.yml's
+
 
 class Command(BaseCommand):
     """Runs before the first `prepare`, and before any later one: it finds nothing to do then."""
@@ -40,12 +42,12 @@ class Command(BaseCommand):
         """The superuser's connection to the server's database.
 
         Where POSTGRES_ADMIN_PASSWORD is refused, the password of DATABASE_URL is tried, because a stack that had one
-        role had one password; the superuser is then given the asked one.
+        role had one password, and Compose's default; the superuser is then given the asked one.
         """
         asked = os.environ.get("POSTGRES_ADMIN_PASSWORD", "")
         shared = unquote(urlsplit(url).password or "")
         until = time.monotonic() + wait
-        for password in dict.fromkeys(one for one in (asked, shared) if one):
+        for password in dict.fromkeys(one for one in (asked, shared, DEFAULT) if one):
             connection = self.tried(address(url, admin, password), until)
             if connection and asked and password != asked:
                 connection.execute(password_of(connection, admin, asked))
