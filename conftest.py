@@ -86,7 +86,8 @@ def _empty_schemas(schemas: list[str]) -> None:
                 for table in (
                     *("fleet_cluster", "fleet_node", "fleet_nodelive", "fleet_nodehour", "fleet_inbox"),
                     *("fleet_waiting", "fleet_batchmark", "fleet_pack", "fleet_receiptspan", "fleet_sealedday"),
-                    *("fleet_summedday", "agents_agentkey", "agents_agentseen", "agents_batchflaw"),
+                    *("fleet_summedday", "agents_agentkey", "agents_agentseen", "agents_agentrecent"),
+                    "agents_batchflaw",
                     *("alerts_channel", "alerts_thread", "alerts_alert", "alerts_delivery"),
                     *("claims_contract", "claims_overlay", "claims_leaf", "claims_signedcheckpoint"),
                 )

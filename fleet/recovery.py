@@ -14,6 +14,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from fleet.agents import counts
 from fleet.agents.marks import judge_again
 from fleet.domain.slots import HOUR_MS
 from fleet.sql import execute
@@ -81,6 +82,7 @@ def recover(now: datetime) -> int | None:
         ((since,),) = execute("select coalesce(min(at), '1970-01-05'::timestamptz) from fleet_folded_through", [])
         queued = _execute_named(_QUEUE, {"since": since - MARGIN, "now": _hour(now)})
         judge_again(since - MARGIN)
+        counts.count_again()
         execute("insert into fleet_whole default values", [])
     log.warning("after a crash: %d nodes are folded again from their last final hour, %d batches wait", lost, queued)
     return lost
@@ -104,6 +106,7 @@ def note_progress(now: datetime) -> None:
         with transaction.atomic():
             execute("delete from fleet_folded_through", [])
             execute("insert into fleet_folded_through values (%b)", [through])
+        counts.move(through - MARGIN)
 
 
 def _hour(now: datetime) -> int:

@@ -1,38 +1,24 @@
-"""The fold's hook: what the signatures of freshly folded batches say, and which installation was seen on which node."""
+"""The fold's hook: what the signatures of freshly folded batches say, and which installation was seen on which node.
+
+The counts are in fleet/agents/counts.py.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
+from fleet.agents.counts import Count, add, hour_of_receipt
 from fleet.agents.models import AgentKey, BatchFlaw
-from fleet.agents.signatures import BAD, REVOKED, UNKNOWN_KEY, UNSIGNED, VALID, KnownKey, judge
+from fleet.agents.signatures import BAD, REVOKED, KnownKey, judge
 from fleet.sql import columns, execute
 
-STATES = (VALID, UNSIGNED, UNKNOWN_KEY, BAD, REVOKED)
 _SIGNED = """
 select i.sha256, i.signature, i.received_at from unnest(%b::date[], %b::bytea[]) as w(sample_day, sha256)
   join fleet_inbox i on i.sample_day = w.sample_day and i.sha256 = w.sha256
 """
-_SEEN = """
-insert into agents_agentseen as s (agent_id, node_id, first_at, last_at, received_at, agent_version, {states})
-select * from unnest(%b::text[], %b::bigint[], %b::timestamptz[], %b::timestamptz[], %b::timestamptz[], %b::text[],
-       {arrays})
-on conflict (agent_id, node_id) do update set first_at = least(s.first_at, excluded.first_at),
-       last_at = greatest(s.last_at, excluded.last_at),
-       agent_version = case when excluded.received_at >= s.received_at then excluded.agent_version
-                            else s.agent_version end,
-       received_at = greatest(s.received_at, excluded.received_at),
-       {sums}
-""".format(
-    states=", ".join(STATES),
-    arrays=", ".join(["%b::bigint[]"] * len(STATES)),
-    sums=", ".join(f"{state} = s.{state} + excluded.{state}" for state in STATES),
-)
-
-
 _SINCE = """
 select i.sample_day, i.sha256, i.signature, i.received_at, i.agent_id, coalesce(n.merged_into_id, n.id)
   from fleet_inbox i join fleet_node n on n.key = i.node_key
@@ -67,7 +53,7 @@ def note(batches: Iterable[Folded]) -> None:
     if not known:
         return
     keys = known_keys({batch.agent_id for batch in known.values()})
-    rows: dict[tuple[str, int], _Row] = defaultdict(_Row)
+    counted: dict[tuple[str, int, int], Count] = defaultdict(Count)
     flaws = []
     days, shas = columns([(batch.sample_day, batch.sha256) for batch in known.values()])
     for sha256, signature, received_at in execute(_SIGNED, [days, shas]):
@@ -81,15 +67,16 @@ def note(batches: Iterable[Folded]) -> None:
                     why=state,
                 )
             )  # fmt: skip
-        rows[(batch.agent_id, batch.node_id)].add(batch, received_at, state)
+        count = counted[(batch.agent_id, batch.node_id, hour_of_receipt(received_at))]
+        count.add(state, received_at, batch.agent_version, batch.first_ms, batch.last_ms)
     BatchFlaw.objects.bulk_create(flaws, ignore_conflicts=True)
-    execute(_SEEN, columns([(*key, *row.values()) for key, row in sorted(rows.items())]))
+    add(counted)
 
 
 def judge_again(since: datetime) -> int:
     """Mark what came since then and speaks against itself, once more: after a crash some of it was never judged.
 
-    Marks stand once for each batch. The counts are left alone: they may be off by what was under way. The number found.
+    Marks stand once for each batch. The number found.
     """
     rows = execute(_SINCE, [since])
     keys = known_keys({row[4] for row in rows})
@@ -100,32 +87,6 @@ def judge_again(since: datetime) -> int:
             flaws.append(BatchFlaw(sample_day=day, sha256=bytes(sha256), agent_id=agent_id, node_id=node_id, why=why))
     BatchFlaw.objects.bulk_create(flaws, ignore_conflicts=True)
     return len(flaws)
-
-
-class _Row:
-    """What one chunk adds to an AgentSeen."""
-
-    def __init__(self) -> None:
-        self.first_ms, self.last_ms = 2**62, 0
-        self.received_at = datetime.min.replace(tzinfo=UTC)
-        self.agent_version = ""
-        self.counts = dict.fromkeys(STATES, 0)
-
-    def add(self, batch: Folded, received_at: datetime, state: str) -> None:
-        """Count one batch."""
-        self.counts[state] += 1
-        self.first_ms, self.last_ms = min(self.first_ms, batch.first_ms), max(self.last_ms, batch.last_ms)
-        if received_at >= self.received_at:
-            self.received_at, self.agent_version = received_at, batch.agent_version
-
-    def values(self) -> tuple[Any, ...]:
-        """In the order of the statement."""
-        reach = _instant(self.first_ms), _instant(self.last_ms)
-        return (*reach, self.received_at, self.agent_version, *self.counts.values())
-
-
-def _instant(ms: int) -> datetime:
-    return datetime.fromtimestamp(max(0, min(ms, 253_402_300_799_000)) / 1000, UTC)
 
 
 def known_keys(agent_ids: set[str]) -> dict[str, tuple[KnownKey, ...]]:

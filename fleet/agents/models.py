@@ -47,7 +47,8 @@ class AgentKey(models.Model):
 class AgentSeen(models.Model):
     """One installation on one node, as the fold saw its batches: how they were signed, from when to when they reach.
 
-    `first_at` and `last_at` are instants of samples by the node's own clock: batches that come late say nothing new.
+    Of hours of receipt that are over; `fleet.agents.counts.NOW` adds the last ones. `first_at` and `last_at` are
+    instants of samples by the node's own clock: batches that come late say nothing new.
     """
 
     agent_id = models.TextField()

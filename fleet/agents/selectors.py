@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, prefetch_related_objects
 from django.utils import timezone
 
 from agent.wire import fingerprint
+from fleet.agents.counts import NOW
 from fleet.agents.models import AgentKey, AgentSeen
 from fleet.sql import execute
 
@@ -26,8 +27,9 @@ FLAGS = {
 }
 # Two stretches of samples overlap by more than a minute: one after the other is a new state directory, not a clone.
 _OVERLAPS = """
-select a.agent_id, b.agent_id from agents_agentseen a join agents_agentseen b
-    on {join} and a.id <> b.id and least(a.last_at, b.last_at) - greatest(a.first_at, b.first_at) > interval '1 minute'
+with seen as {seen}
+select a.agent_id, b.agent_id from seen a join seen b
+    on {join} and least(a.last_at, b.last_at) - greatest(a.first_at, b.first_at) > interval '1 minute'
  where a.received_at > %b and b.received_at > %b
 """
 _CONFLICTS = """
@@ -78,7 +80,7 @@ class Agent:
     @property
     def agent_version(self) -> str:
         """Its build."""
-        return self._last.agent_version if self._last else self.key.agent_version if self.key else ""
+        return (self._last.agent_version if self._last else "") or (self.key.agent_version if self.key else "")
 
     @property
     def counts(self) -> dict[str, int]:
@@ -99,7 +101,9 @@ class Agent:
 def list_agents(clusters: Collection[str] = (), text: str = "", now: datetime | None = None) -> list[Agent]:
     """All installations of the current org, flagged ones first, then by cluster and node. `clusters`: only these."""
     seen: dict[str, list[AgentSeen]] = defaultdict(list)
-    for one in AgentSeen.objects.select_related("node__cluster"):
+    places_now = list(AgentSeen.objects.raw(f"select * from {NOW} seen"))  # noqa: S608 - made of names of ours
+    prefetch_related_objects(places_now, "node__cluster")
+    for one in places_now:
         seen[one.agent_id].append(one)
     keys: dict[str, list[AgentKey]] = defaultdict(list)
     for key in AgentKey.objects.order_by("enrolled_at"):
@@ -131,7 +135,7 @@ def find_flags(keys: dict[str, list[AgentKey]], now: datetime) -> dict[str, set[
         ("a.agent_id = b.agent_id and a.node_id <> b.node_id", "copied"),
         ("a.node_id = b.node_id and a.agent_id <> b.agent_id", "two_agents"),
     ):
-        for one, other in execute(_OVERLAPS.format(join=join), [since, since]):
+        for one, other in execute(_OVERLAPS.format(join=join, seen=NOW), [since, since]):
             flags[one].add(name)
             flags[other].add(name)
     for (agent_id,) in execute(_CONFLICTS, [since, (since - timedelta(days=14)).date()]):

@@ -25,7 +25,7 @@ from fleet.tests.test_folding import FIRST_MS, HOUR_MS, deliver, forget, history
 from fleet.waiting import retry_failed
 
 pytestmark = pytest.mark.django_db
-UNLOGGED = ("fleet_waiting", "fleet_nodelive", "fleet_nodehour_open", "fleet_whole")
+UNLOGGED = ("fleet_waiting", "fleet_nodelive", "fleet_nodehour_open", "fleet_whole", "agents_agentrecent")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from django.utils import timezone
 from django_tenants.utils import tenant_context
 
 from fleet.agents import services
+from fleet.agents.counts import move
 from fleet.agents.models import AgentKey, AgentSeen, BatchFlaw
 from fleet.agents.selectors import keys_of, list_agents
 from fleet.agents.signatures import KnownKey, judge
@@ -19,7 +20,7 @@ from fleet.agents.tests.support import Installation
 from fleet.domain.slots import SLOT_MS
 from fleet.folding import fold_waiting
 from fleet.models import NodeHour
-from fleet.recovery import recover
+from fleet.recovery import note_progress, recover
 from fleet.refolding import refold_dirty, refold_everything
 from fleet.tests.test_recovery import crash
 
@@ -49,8 +50,8 @@ def minute(number: int) -> int:
 
 def counts() -> dict[str, int]:
     """The only installation's batches by what their signature says."""
-    one = AgentSeen.objects.get()
-    return {name: getattr(one, name) for name in ("valid", "unsigned", "unknown_key", "bad", "revoked")}
+    (one,) = {agent.agent_id: agent for agent in list_agents() if agent.seen}.values()
+    return one.counts
 
 
 def test_each_signature_is_judged_once_and_refuses_nothing(inside: Any) -> None:
@@ -84,6 +85,76 @@ def test_what_a_crash_kept_from_being_judged_is_judged_after_it(inside: Any) -> 
         while refold_dirty(timezone.now()) or fold_waiting(timezone.now()):
             pass
         assert [(bytes(flaw.sha256), flaw.why) for flaw in BatchFlaw.objects.all()] == [(forged, "bad")]
+
+
+def all_kinds(inside: Any) -> dict[str, int]:
+    """Batches of every kind but one, folded; what is counted of them."""
+    one = Installation()
+    one.send(inside, 1, first_ts=minute(1))
+    fold_waiting(timezone.now())
+    enrol(one)
+    for number in (2, 3, 4):
+        one.send(inside, number, first_ts=minute(number))
+    one.send(inside, 5, signed=False, first_ts=minute(5))
+    one.send(inside, 6, signed=bytes(64), first_ts=minute(6))
+    fold_waiting(timezone.now())
+    expected = {"valid": 3, "unsigned": 1, "unknown_key": 1, "bad": 1, "revoked": 0}
+    assert counts() == expected
+    return expected
+
+
+def recovered() -> None:
+    """What the workers do after a crash."""
+    recover(timezone.now())
+    while refold_dirty(timezone.now()) or fold_waiting(timezone.now()):
+        pass
+
+
+def test_after_a_crash_no_batch_is_counted_twice_and_none_is_forgotten(inside: Any) -> None:
+    expected = all_kinds(inside)
+    waits = Installation()
+    waits.send(inside, 7, signed=False, first_ts=minute(7))
+    for _ in range(2):
+        crash()
+        recovered()
+        assert counts() == {**expected, "unsigned": 2}
+
+
+def test_counts_are_written_down_once_an_hour_when_all_that_came_in_it_is_folded(inside: Any) -> None:
+    expected = all_kinds(inside)
+    assert not AgentSeen.objects.exists(), "no logged write with a fold"
+    now = timezone.now()
+    assert not move(now)
+    over = now + timedelta(hours=1)
+    assert move(over)
+    assert not move(over)
+    row = AgentSeen.objects.get()
+    assert {name: getattr(row, name) for name in expected} == expected
+    assert (row.first_at.timestamp() * 1000, row.last_at > row.first_at) == (minute(1), True)
+    assert counts() == expected, "counted in one of the two tables, not in both"
+    crash()
+    recovered()
+    assert counts() == expected, "an hour that was written down is not counted again"
+
+
+def test_the_workers_write_counts_down_behind_the_fold(inside: Any) -> None:
+    all_kinds(inside)
+    soon = timezone.now() + timedelta(minutes=75)
+    Installation().send(inside, 8, first_ts=minute(8))
+    note_progress(soon)
+    assert not AgentSeen.objects.exists(), "something of that hour waits"
+    fold_waiting(timezone.now())
+    note_progress(soon)
+    assert AgentSeen.objects.get().unknown_key == 1
+
+
+def test_what_is_folded_long_after_it_came_counts_in_the_hour_under_way(inside: Any) -> None:
+    """A batch that was set aside is folded long after it came: its hour is written down already."""
+    expected = all_kinds(inside)
+    assert move(timezone.now() + timedelta(hours=2))
+    Installation().send(inside, 9, signed=False, first_ts=minute(9))
+    fold_waiting(timezone.now())
+    assert counts() == {**expected, "unsigned": 2}
 
 
 def test_what_a_revoked_key_signed_before_stays_good(inside: Any) -> None:

@@ -10,7 +10,7 @@ FINDS = {
     "wrong_org": "I12",
     "any_answer_will_do": "I2",
     "seq_again": "I2",
-    "fold_skips": "I10",
+    "fold_skips": "I11",
     "unknown_is_up": "I10",
     "no_sweep": "I7",
 }
