@@ -16,6 +16,7 @@ from rest_framework.response import Response
 
 from claims import selectors
 from claims.errors import ClaimsError
+from claims.late import late_of
 from claims.models import Claim, Contract, Report
 from claims.pack import make_pack
 from claims.scope import may_see
@@ -32,6 +33,7 @@ from claims.services_reports import draft_report, issue_report
 from claims.views import MONTH
 from fleet import api_params as ask
 from fleet.api import OrgView
+from fleet.api_shapes import stamp
 from orgs.access import get_access
 from orgs.addresses import client_address
 from orgs.authentication import Refused
@@ -274,6 +276,28 @@ class OneReport(ClaimsView):
         report = selectors.get_report(report_id)
         self.seen(report.contract)
         return Response(plain_report(report, True))
+
+
+class LateFacts(ClaimsView):
+    """What came late for a report."""
+
+    @extend_schema(operation_id="get_late_facts", responses=OBJECT)
+    def get(self, request: Request, report_id: int) -> Response:
+        """Batches of the month that came after its issue, and the figures that a restatement would change."""
+        report = selectors.get_report(report_id)
+        self.seen(report.contract)
+        found = late_of(report, timezone.now())
+        return Response(
+            {
+                "report_id": report.pk,
+                "nodes": []
+                if found is None
+                else [{**vars(one), "newest_at": stamp(one.newest_at)} for one in found.nodes],
+                "changed_nodes": [] if found is None else list(found.changed),
+                "difference": {} if found is None else found.difference,
+                "problem": "" if found is None else found.problem,
+            }
+        )
 
 
 class Claims(ClaimsView):

@@ -15,6 +15,7 @@ urlpatterns = [
     path("contracts/<int:contract_id>/reports", api.ContractReports.as_view(), name="api-contract-reports"),
     path("reports", api.Reports.as_view(), name="api-reports"),
     path("reports/<int:report_id>", api.OneReport.as_view(), name="api-report"),
+    path("reports/<int:report_id>/late", api.LateFacts.as_view(), name="api-report-late"),
     path("claims", api.Claims.as_view(), name="api-claims"),
     path("claims/<int:claim_id>", api.OneClaim.as_view(), name="api-claim"),
     path("claims/<int:claim_id>/steps", api.ClaimSteps.as_view(), name="api-claim-steps"),

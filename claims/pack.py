@@ -13,39 +13,34 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from django.db.models import Q
 from django.utils import timezone
 
 import fleet.domain.rules as rules_package
+from claims.claimed import MARGIN_HOURS, find_windows
 from claims.domain.month_runs import decode
 from claims.domain.rule_spans import read_spans
 from claims.errors import PackError, PdfUnavailable
 from claims.inputs import canonical_json
 from claims.ledger import Proofs, all_hashes, leaves_of, load_key, make_checkpoint, micros
 from claims.models import Anchor, Claim, Leaf, NodeMonth, Report, SignedCheckpoint
-from claims.node_months import months_between
 from claims.pack_agents import agents_of
 from claims.verify.agents import FILE as AGENTS
 from claims.verify.anchors import shares
+from claims.verify.beside import Under, without_amendments
 from claims.verify.clocks import HEAD, clock_lines
 from claims.verify.pack_file import ANCHORED, MANIFEST_TAG, UNANCHORED, ZIP_DATE
-from claims.verify.recompute import fold_window
 from claims.verify.setting import Recording
 from claims.verify.words import verify_md
 from fleet import evidence
-from fleet.bodies import decompress, load_row
-from fleet.dated import dated_for
+from fleet.bodies import decompress
 from fleet.domain.rules import load_rules
 from fleet.domain.slots import HOUR_MS, SLOT_MS, SLOTS_PER_HOUR
-from fleet.domain.state import NodeState
-from fleet.folding import decoded
 from fleet.models import NodeHour
 from fleet.packs import Row
 from orgs.models import Org
 from orgs.sheets import cell
 
 log = logging.getLogger(__name__)
-MARGIN_HOURS = 1  # after a window: the evidence that closes its last stretch
 
 
 def make_pack(claim: Claim, org: Org, now: datetime | None = None, with_pdf: bool = False) -> bytes:
@@ -205,7 +200,7 @@ def _evidence(report: Report, checkpoint: SignedCheckpoint | None) -> dict[str, 
     """Windows with their exact batches and opening states, the month's skeleton, proofs and checkpoints."""
     first, end = _period_slots(report)
     nodes = {int(one["id"]): one["node"] for one in report.inputs["node_months"]}
-    windows, bodies = _windows(report, nodes)
+    windows, bodies = _windows(report)
     files: dict[str, bytes] = {}
     for window in windows:
         state = window.pop("state_bytes")
@@ -295,75 +290,34 @@ def _adoptions(report: Report, size: int, tree: Proofs | None) -> list[dict[str,
     ]
 
 
-def _windows(report: Report, nodes: dict[int, str]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
-    """The hours of each counted incident on each of its nodes, with a margin; touching ones are one window."""
-    hours: dict[int, set[int]] = {}
-    for unit in report.result["assessment"]["result"]["units"]:
-        for one in unit["incidents"]:
-            names = {name.partition("/")[0] for name in one["subjects"] or [unit["name"]]}
-            a, b = (int(datetime.fromisoformat(one[key]).timestamp()) for key in ("start_utc", "end_utc"))
-            for node_id, name in nodes.items():
-                if name in names:
-                    hours.setdefault(node_id, set()).update(range(a // 3600, (b - 1) // 3600 + 1))
-    if report.result["contract"]["kind"] == "weighted":  # it has no list of outages: every hour that lost something
-        first, end = _period_slots(report)
-        lossy = NodeHour.objects.filter(
-            node_id__in=list(nodes), hour__gte=first // SLOTS_PER_HOUR, hour__lt=-(-end // SLOTS_PER_HOUR)
-        ).filter(Q(down_s__gt=0) | Q(degraded_s__gt=0))
-        for node_id, hour in lossy.values_list("node_id", "hour"):
-            hours.setdefault(node_id, set()).add(hour)
+def _windows(report: Report) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+    """The claimed hours with their batches and what dated rows said while they were folded, and the batches' bytes."""
+    spans = read_spans(report.inputs["rules"]["spans"], load_rules)
+    is_beside = "unamended" in report.result
     windows: list[dict[str, Any]] = []
     bodies: dict[str, bytes] = {}
-    dated_of = dated_for(list(hours))
-    for node_id, wanted in sorted(hours.items()):
-        dated = dated_of(node_id)
-        for low, high in _stretches(sorted(wanted)):
-            last = high + MARGIN_HOURS
-            found = [one for one in evidence.batches_of([node_id], low - 1, last + 1) if one.has_bytes]
-            mine = {one.sha256.hex(): one.member() for one in found}
-            bodies.update(mine)
-            state = _state_before(node_id, low)
-            setting = Recording(dated)
-            opening = NodeState.from_bytes(state) if state else None
-            fold_window(opening, low, last, [decoded(one) for one in found], setting)
-            windows.append(
-                {
-                    "node": nodes[node_id],
-                    "node_id": str(node_id),
-                    "first_hour": low,
-                    "last_hour": last,
-                    "margin": MARGIN_HOURS - 1,
-                    "months": months_between(low * HOUR_MS, (last + 1) * HOUR_MS),
-                    "batches": sorted(mine),
-                    "setting": setting.plain(),
-                    "state": "",
-                    "state_bytes": state,
-                }
-            )
-    for window in windows:
-        kept = {one["month"] for one in report.inputs["node_months"] if one["id"] == window["node_id"]}
-        window["months"] = [month for month in window["months"] if month in kept]
+    for window in find_windows(report.result, report.inputs["node_months"]):
+        mine = {one.sha256.hex(): one.member() for one in window.batches}
+        bodies.update(mine)
+        setting = Recording(window.dated)
+        window.fold(setting)
+        if is_beside:
+            window.fold(Under(setting, without_amendments(spans, load_rules)))
+        windows.append(
+            {
+                "node": window.node,
+                "node_id": str(window.node_id),
+                "first_hour": window.first_hour,
+                "last_hour": window.last_hour,
+                "margin": MARGIN_HOURS - 1,
+                "months": window.months,
+                "batches": sorted(mine),
+                "setting": setting.plain(),
+                "state": "",
+                "state_bytes": window.state,
+            }
+        )
     return windows, bodies
-
-
-def _stretches(hours: list[int]) -> list[tuple[int, int]]:
-    out: list[tuple[int, int]] = []
-    for hour in hours:
-        if out and hour <= out[-1][1] + MARGIN_HOURS + 1:
-            out[-1] = (out[-1][0], hour)
-        else:
-            out.append((hour, hour))
-    return out
-
-
-def _state_before(node_id: int, hour: int) -> bytes:
-    """The closing state of the newest earlier hour that has one."""
-    found = NodeHour.objects.filter(node_id=node_id, hour__lt=hour).order_by("-hour").values_list("body", flat=True)
-    for body in found[:48]:
-        row = load_row(body)
-        if row.closing_state:
-            return row.closing_state
-    return b""
 
 
 def _rows(nodes: dict[int, str], first_ms: int, end_ms: int, bodies: dict[str, bytes]) -> dict[str, Row]:

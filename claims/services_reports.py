@@ -17,6 +17,7 @@ from claims.errors import ReportError
 from claims.inputs import canonical_json, gather, period_for, version_for, waiting
 from claims.models import Claim, ClaimEvent, Contract, Report, ms_at
 from claims.services import Actor
+from claims.unamended import unamended
 
 #: How long after a month's end late batches may still come before it can be issued.
 GRACE = timedelta(hours=24)
@@ -42,6 +43,8 @@ def draft_report(contract: Contract, month: str, now: datetime | None = None) ->
     now = now or timezone.now()
     gathered = gather(contract, month, now)
     result = gathered.document()
+    if (found := unamended(gathered, result)) is not None:
+        result["unamended"] = found
     with transaction.atomic():
         Contract.objects.select_for_update().get(pk=contract.pk)
         issued = _last_issued(contract, month)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from claims import views, views_anchors, views_claims, views_packs
+from claims import views, views_anchors, views_claims, views_packs, views_reports
 
 urlpatterns = [
     path("sla/", views.contracts, name="sla"),
@@ -17,10 +17,11 @@ urlpatterns = [
     path("sla/<int:contract_id>/rows/<int:overlay_id>/withdraw/", views.withdraw_row, name="sla_row_withdraw"),
     path("sla/<int:contract_id>/invoice/", views.set_invoice, name="sla_invoice"),
     path("sla/<int:contract_id>/issue/", views.issue, name="sla_issue"),
-    path("reports/", views.reports, name="reports"),
-    path("reports/<int:report_id>/", views.report, name="report"),
-    path("reports/<int:report_id>/result.json", views.report_json, name="report_json"),
-    path("reports/<int:report_id>/counted.csv", views.report_csv, name="report_csv"),
+    path("reports/", views_reports.reports, name="reports"),
+    path("reports/late/", views_reports.late, name="reports_late"),
+    path("reports/<int:report_id>/", views_reports.report, name="report"),
+    path("reports/<int:report_id>/result.json", views_reports.report_json, name="report_json"),
+    path("reports/<int:report_id>/counted.csv", views_reports.report_csv, name="report_csv"),
     path("reports/<int:report_id>/report.pdf", views_packs.report_pdf, name="report_pdf"),
     path("claims/", views_claims.claims, name="claims"),
     path("claims/claims.csv", views_claims.claims_csv, name="claims_csv"),

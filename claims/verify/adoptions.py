@@ -1,30 +1,46 @@
-"""Since when the terms stand: the log's leaves of contract and rule sets, and the first anchor after them."""
+"""Since when the terms stand: the leaves of contract, rule sets and amendments, and the first anchor after them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from claims.domain.merkle import leaf_hash, read_checkpoint, verify_inclusion
 from claims.errors import ProofError
 from claims.verify.anchors import Anchored
 from claims.verify.notes import document_bytes
+from claims.verify.recompute import base_of, rules_of
+from fleet.domain.slots import SLOT_MS
 
 Files = Mapping[str, bytes]
 
 
-def adopted(files: Files, anchors: Sequence[Anchored]) -> list[tuple[str, int | None]]:
-    """(name, instant in ms of the first anchor after its adoption, None: no anchor covers it) of every document that
-    the result rests on. Raises ProofError for one that is said to be in the log and is not.
+class Adopted(NamedTuple):
+    """A document that the result rests on: the instant (ms) of the first anchor after its adoption (None: no anchor
+    covers it), and the one from which it counts.
     """
-    frozen = json.loads(files["inputs.json"])
-    wanted = {frozen["contract"]["digest"], *(span["digest"] for span in _whole(frozen))}
+
+    name: str
+    anchored_ms: int | None
+    from_ms: int
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it counts from before it was anchored."""
+        return self.anchored_ms is None or self.anchored_ms > self.from_ms
+
+
+def adopted(files: Files, anchors: Sequence[Anchored]) -> list[Adopted]:
+    """Every document that the result rests on. Raises ProofError for one that is said to be in the log and is not."""
+    wanted = _wanted(files)
     last = max(
         (read_checkpoint(raw.decode()) for name, raw in files.items() if name.endswith(".note")),
         key=lambda one: one.size,
         default=None,
     )
-    out, found = [], set()
+    out: list[Adopted] = []
+    found = set()
     for one in json.loads(files.get("adoptions.json", b"[]")):
         if last is None:
             raise ProofError("Adopted documents are named, and the log has no checkpoint.", "adoption")
@@ -32,13 +48,25 @@ def adopted(files: Files, anchors: Sequence[Anchored]) -> list[tuple[str, int | 
         path = [bytes.fromhex(part) for part in one["path"]]
         verify_inclusion(leaf, int(one["index"]), last.size, path, last.root)
         first = min((anchor.at_ms for anchor in anchors if anchor.size > int(one["index"])), default=None)
-        out.append((one["name"], first))
-        found.add(one["digest"])
-    return [*out, *((f"{digest[:16]}… (not in the log)", None) for digest in sorted(wanted - found))]
+        if one["digest"] in wanted:
+            out.append(Adopted(one["name"], first, wanted[one["digest"]][1]))
+            found.add(one["digest"])
+    missing = sorted({*wanted} - found)
+    return [*out, *(Adopted(f"{wanted[one][0]} {one[:16]}… (not in the log)", None, wanted[one][1]) for one in missing)]
 
 
-def _whole(frozen: Mapping[str, object]) -> list[dict[str, str]]:
-    """The rule sets without amendments; an amended one's digest is made of its parts."""
-    rules = frozen["rules"]
-    assert isinstance(rules, dict)
-    return [span for span in rules["spans"] if not span["amendments"]]
+def _wanted(files: Files) -> dict[str, tuple[str, int]]:
+    """Digest → (what it is, from when on it counts in this period, ms)."""
+    period = json.loads(files["result.json"])["assessment"]["result"]["period"]
+    first, end = int(period["first_slot"]), int(period["first_slot"]) + int(period["slots"])
+    out = {json.loads(files["inputs.json"])["contract"]["digest"]: ("contract", first * SLOT_MS)}
+    base, spans = base_of(files), rules_of(files)
+    for at, span in enumerate(spans):
+        until = spans[at + 1].first_slot if at + 1 < len(spans) else end
+        if until <= first or span.first_slot >= end:
+            continue
+        from_ms = max(first, span.first_slot) * SLOT_MS
+        out.setdefault(base(span.base).digest, (f"rules {span.base}", from_ms))
+        for one in span.amendments:
+            out.setdefault(one.digest(), (f"amendment of {one.code}", from_ms))
+    return out

@@ -341,16 +341,25 @@ def _anchors(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
 
 
 def _terms(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
-    """Contract and rules were in the log, and since which anchor."""
-    start = ms_of(_json(files, "result.json")["assessment"]["result"]["period"]["start_utc"])
+    """Contract, rules and amendments were in the log, and since which anchor."""
     try:
         found = adopted(files, read_anchors(files))
     except ProofError as error:
         raise _Wrong(str(error)) from error
-    late = [name for name, at in found if at is None or at > start]
+    beside = _json(files, "result.json").get("unamended")
+    more = "" if beside is None else f". {_beside(files, beside)}"
+    late = [one.name for one in found if one.is_late]
     if not late:
-        return PASS, f"{len(found)} documents (contract, rules) were anchored before the period began"
-    return NOT_PROVEN, f"not anchored before the period began: {', '.join(late)}"
+        return PASS, f"{len(found)} documents (contract, rules, amendments) were anchored before they counted{more}"
+    return NOT_PROVEN, f"not anchored before they counted: {', '.join(late)}{more}"
+
+
+def _beside(files: Files, beside: Any) -> str:
+    """What the month comes to without amendments, in words."""
+    own, other = _json(files, "result.json")["assessment"]["result"], beside["assessment"].get("result")
+    if other is None or other["claim"] is None:
+        return f"The rules are amended; without amendments the month gives no claim ({beside['assessment']['status']})"
+    return f"The rules are amended; without amendments {other['claim']} {other['currency']} instead of {own['claim']}"
 
 
 def _source(files: Files, known_key: str, progress: Any) -> tuple[str, str]:

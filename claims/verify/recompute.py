@@ -19,6 +19,7 @@ from claims.domain.result import AutomaticCredit, Inputs
 from claims.domain.rows import Row
 from claims.domain.rule_spans import RuleSpan, Translator, read_spans
 from claims.errors import PackError
+from claims.verify.beside import Under, beside, is_amended, without_amendments
 from claims.verify.setting import Replayed
 from fleet.domain.context import Dated
 from fleet.domain.node_hours import ReceivedBatch, refold
@@ -29,14 +30,23 @@ from fleet.domain.state import FORMAT, NodeState
 Files = Mapping[str, bytes]
 
 
-def rules_of(files: Files) -> list[RuleSpan]:
-    """The rule sets that the pack encloses, by their time."""
+def base_of(files: Files) -> Callable[[str], Rules]:
+    """What gives an enclosed rule set by its version, without amendments."""
+    known: dict[str, Rules] = {}
 
     def base(version: str) -> Rules:
-        folder = f"rules/{version}/"
-        return read_rules(version, {n.rpartition("/")[2]: b.decode() for n, b in files.items() if n.startswith(folder)})
+        if version not in known:
+            folder = f"rules/{version}/"
+            texts = {n.rpartition("/")[2]: b.decode() for n, b in files.items() if n.startswith(folder)}
+            known[version] = read_rules(version, texts)
+        return known[version]
 
-    return read_spans(json.loads(files["inputs.json"])["rules"]["spans"], base)
+    return base
+
+
+def rules_of(files: Files) -> list[RuleSpan]:
+    """The rule sets that the pack encloses, by their time, as they were amended."""
+    return read_spans(json.loads(files["inputs.json"])["rules"]["spans"], base_of(files))
 
 
 def row_of(plain: Mapping[str, Any]) -> Row:
@@ -68,17 +78,7 @@ def inputs_of(files: Files) -> tuple[Any, Inputs]:
         raise PackError("contract.json is not the contract that the report was computed under.")
     spans = rules_of(files)
     first, end = frozen["looked_at"]
-    runs: dict[str, dict[str, list[Any]]] = {}
-    names = {}
-    for one in frozen["node_months"]:
-        raw = files[f"runs/{one['id']}-{one['month']}.json"]
-        if hashlib.sha256(raw).hexdigest() != one["digest"]:
-            raise PackError(f"The runs of {one['node']} in {one['month']} are not those of the report.")
-        names[one["id"]] = one["node"]
-        for subject, line in decode(raw).items():
-            runs.setdefault(one["id"], {}).setdefault(subject, []).extend(line)
-    order = [str(number) for number in sorted(int(one) for one in runs)]
-    facts = assemble([(names[one], runs[one]) for one in order], first, end, Translator(spans).over)
+    facts = assemble([(name, runs) for _, name, runs in nodes_of(files)], first, end, Translator(spans).over)
     invoice = frozen["invoice"]
     money: dict[str, Any] = {}
     if invoice is not None:
@@ -97,12 +97,39 @@ def inputs_of(files: Files) -> tuple[Any, Inputs]:
     return terms, Inputs(period, facts, rows, witnessed, first, end, **money)
 
 
+def nodes_of(files: Files) -> list[tuple[str, str, dict[str, list[VerdictRun]]]]:
+    """(id, name, runs) of every node, as the report used them, in the order of their ids. Raises PackError."""
+    runs: dict[str, dict[str, list[VerdictRun]]] = {}
+    names = {}
+    for one in json.loads(files["inputs.json"])["node_months"]:
+        raw = files[f"runs/{one['id']}-{one['month']}.json"]
+        if hashlib.sha256(raw).hexdigest() != one["digest"]:
+            raise PackError(f"The runs of {one['node']} in {one['month']} are not those of the report.")
+        names[one["id"]] = one["node"]
+        for subject, line in decode(raw).items():
+            runs.setdefault(one["id"], {}).setdefault(subject, []).extend(line)
+    return [(one, names[one], runs[one]) for one in sorted(runs, key=int)]
+
+
 def result_of(files: Files) -> dict[str, Any]:
-    """result.json computed again from the pack's runs, contract, rows and rules."""
+    """result.json computed again from the pack's runs, contract, rows and rules; under amended rules from the claimed
+    hours' batches as well, for the result that stands beside.
+    """
     frozen = json.loads(files["inputs.json"])
     terms, inputs = inputs_of(files)
     is_simulated = bool(json.loads(files["result.json"])["is_simulated"])
-    return document_of(terms, inputs, frozen["contract"], frozen["overlays"], is_simulated, frozen["computed_ms"])
+    found = document_of(terms, inputs, frozen["contract"], frozen["overlays"], is_simulated, frozen["computed_ms"])
+    amended = rules_of(files)
+    if found["is_over"] and is_amended(amended, inputs.period):
+        base = base_of(files)
+        plain = without_amendments(amended, base)
+        folded = [
+            (window["node_id"], *_slots(window), fold_enclosed(files, window, Under(Replayed(plain, setting), plain)))
+            for window in json.loads(files["windows.json"])
+            for setting in [window["setting"]]
+        ]
+        found["unamended"] = beside(terms, inputs, nodes_of(files), folded, amended, base)
+    return found
 
 
 def gunzip(body: bytes) -> bytes:
@@ -133,29 +160,43 @@ def folded_windows(files: Files, progress: Callable[[int, int], None] = lambda d
 
     Both are clipped to the window's hours, which leave out the margin that closes the last stretch.
     """
-    spans, read = rules_of(files), decoder()
+    spans = rules_of(files)
     windows = json.loads(files["windows.json"])
-    skeleton = {one["sha256"]: one for one in json.loads(files["skeleton.json"])}
+    received = _received(files)
     for number, window in enumerate(windows):
-        batches = []
-        for sha in window["batches"]:
-            body = files[f"batches/{sha}.msgpack.gz"]
-            received_ms = int(skeleton[sha]["received_us"]) // 1000
-            batch = read(gunzip(body))
-            remember(body, batch)
-            batches.append(ReceivedBatch(bytes.fromhex(sha), received_ms, batch))
-        opening = None
-        if window["state"]:
-            opening = NodeState.from_bytes(files[window["state"]])
-        first, last = window["first_hour"], window["last_hour"]
-        found = fold_window(opening, first, last, batches, Replayed(spans, window["setting"]))
+        found = fold_enclosed(files, window, Replayed(spans, window["setting"]), received)
         used: dict[str, list[Any]] = {}
         for month in window["months"]:
             for subject, line in decode(files[f"runs/{window['node_id']}-{month}.json"]).items():
                 used.setdefault(subject, []).extend(line)
-        low, high = first * SLOTS_PER_HOUR, (last - window["margin"]) * SLOTS_PER_HOUR
+        low, high = _slots(window)
         yield window, clipped(found, low, high), clipped(used, low, high)
         progress(number + 1, len(windows))
+
+
+def _received(files: Files) -> dict[str, int]:
+    """When each batch of the skeleton was received, ms."""
+    return {one["sha256"]: int(one["received_us"]) // 1000 for one in json.loads(files["skeleton.json"])}
+
+
+def _slots(window: Mapping[str, Any]) -> tuple[int, int]:
+    """`[first, end)` of a window without the margin that closes its last stretch."""
+    return window["first_hour"] * SLOTS_PER_HOUR, (window["last_hour"] - window["margin"]) * SLOTS_PER_HOUR
+
+
+def fold_enclosed(
+    files: Files, window: Mapping[str, Any], dated: Dated, received: Mapping[str, int] | None = None
+) -> dict[str, list[VerdictRun]]:
+    """The runs that a window's batches fold to under these dated rows."""
+    read, received = decoder(), _received(files) if received is None else received
+    batches = []
+    for sha in window["batches"]:
+        body = files[f"batches/{sha}.msgpack.gz"]
+        batch = read(gunzip(body))
+        remember(body, batch)
+        batches.append(ReceivedBatch(bytes.fromhex(sha), received[sha], batch))
+    opening = NodeState.from_bytes(files[window["state"]]) if window["state"] else None
+    return fold_window(opening, window["first_hour"], window["last_hour"], batches, dated)
 
 
 def other_state_format(files: Files) -> int | None:

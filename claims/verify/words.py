@@ -30,6 +30,7 @@ connection, and gives four answers. To bind the pack to a key that you know from
 ## What it proves
 * The amount follows from these verdicts, this contract, these rows and these rules. Anybody gets the same.
 * The verdicts of the claimed time follow from these batches, from the state in `states/` on.
+* Under rules that the claimant amended: what the month comes to without the amendments (`unamended` in result.json).
 * The batches, and the list of every batch of the month, are what the log with this key committed to.
 
 ## What it does not prove

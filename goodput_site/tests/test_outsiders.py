@@ -67,6 +67,7 @@ READS = (
     "v1/contracts/<int:contract_id>",
     "v1/reports",
     "v1/reports/<int:report_id>",
+    "v1/reports/<int:report_id>/late",
     "v1/claims",
     "v1/claims/<int:claim_id>",
     "v1/claims/<int:claim_id>/pack",

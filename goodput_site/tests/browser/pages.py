@@ -131,6 +131,7 @@ PAGES: dict[str, tuple[State, ...]] = {
         org("a month with a loss", "sla/{contract}/?month={month}"),
     ),
     f"{ORG}reports/": (org("some", "reports/"), quiet("reports/")),
+    f"{ORG}reports/late/": (org("nothing", "reports/late/"),),
     f"{ORG}reports/<int:report_id>/": (org("issued", "reports/{report}/"),),
     f"{ORG}claims/": (org("one", "claims/"), quiet("claims/")),
     f"{ORG}claims/anchors/": (org("none yet", "claims/anchors/"),),
