@@ -14,10 +14,11 @@ from typing import Any
 PROPER_HOURS = 25
 
 
-def start() -> Any:
-    """Prepare the database of the run and open Django; the org `local`."""
+def start(*, with_static: bool = False) -> Any:
+    """Prepare the database of the run, and the static files that pages name, and open Django; the org `local`."""
     os.environ["DJANGO_SETTINGS_MODULE"] = "goodput_site.settings"
-    subprocess.check_call([sys.executable, "manage.py", "prepare", "--no-static"], stdout=subprocess.DEVNULL)
+    left_out = [] if with_static else ["--no-static"]
+    subprocess.check_call([sys.executable, "manage.py", "prepare", *left_out], stdout=subprocess.DEVNULL)
     import django
 
     django.setup()

@@ -19,16 +19,22 @@ PAGES = {
     "fleet_90d": ("Fleet page, 90 d, with rows of 30", "/o/local/?period=90d"),
     "node": ("node page, 24 h", "/o/local/nodes/{node}/"),
     "node_30d": ("node page, 30 d", "/o/local/nodes/{node}/?period=30d"),
-    "gpu_month": ("hours of a GPU's month, API", "/v1/nodes/{node}/gpus/0/hours?from={month_ago}&limit=1000"),
+    "gpu_month": ("hours of a GPU's month, API", "/v1/gpus/{node}/0/hours?from={month_ago}"),
     "incidents": ("incident list", "/o/local/incidents/"),
     "api_fleet": ("/v1/fleet, 1,000 nodes", "/v1/fleet"),
+    "api_nodes": ("/v1/fleet/nodes, a page of 1,000", "/v1/fleet/nodes?page_size=1000"),
 }
-LABELS = {**{name: label for name, (label, _) in PAGES.items()}, "api_many": "/v1/fleet, 12,500 nodes"}
+MANY_PAGES = {
+    "many_fleet": ("/v1/fleet, 12,500 nodes", "/v1/fleet"),
+    "many_nodes": ("/v1/fleet/nodes, a page of 100 of them", "/v1/fleet/nodes"),
+    "many_page": ("Fleet page, 24 h, 12,500 nodes", "/o/local/"),
+}
+LABELS = {name: label for name, (label, _) in (*PAGES.items(), *MANY_PAGES.items())}
 
 
 def run(rounds: int) -> dict[str, Any]:
     """Measure and print; the figures."""
-    org = start()
+    org = start(with_static=True)
     from django_tenants.utils import tenant_context
 
     with tenant_context(org):
@@ -37,8 +43,8 @@ def run(rounds: int) -> dict[str, Any]:
     figures = repeat(rounds, lambda number: _round(org, PAGES), "decode_us")
     with tenant_context(org):
         twins(MANY - NODES, 25)
-    many = repeat(max(3, rounds // 2), lambda number: _round(org, {"api_many": ("", "/v1/fleet")}), "decode_us")
-    figures.update({name: value for name, value in many.items() if name.startswith("api_many")})
+    many = repeat(max(3, rounds // 2), lambda number: _round(org, MANY_PAGES), "decode_us")
+    figures.update({name: value for name, value in many.items() if name.startswith("many_")})
     rows = [("decode_us", "calibrator: typed decode per batch, µs")]
     for name, label in LABELS.items():
         rows += [(f"{name}_ms", f"{label}, ms"), (f"{name}_kb", "  kB"), (f"{name}_queries", "  queries")]

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 from django.db import connection
 from django.db.models import Exists, OuterRef, Subquery
-from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, serializers
@@ -21,15 +20,13 @@ from fleet.api_params import Unprocessable, allow, cursor, instant, number, page
 from fleet.api_throttle import Rate, ReadRate
 from fleet.domain.slots import HOUR_MS
 from fleet.models import BatchMark, Cluster, Inbox, Waiting
-from fleet.reading import Period
-from fleet.selectors import fleet_summary
 from fleet.selectors_api_evidence import keys_of
 from goodput_site.pagination import CursorPages
 from orgs.authentication import Refused
 from orgs.errors import KeyRefused
 from orgs.keys import KeyInfo
 
-__all__ = ["BatchesOrEvidence", "Clusters", "Evidence", "Fleet", "ListView", "OrgView", "Unprocessable"]
+__all__ = ["BatchesOrEvidence", "Clusters", "Evidence", "ListView", "OrgView", "Unprocessable"]
 
 PAGE_PARAMS = ("cursor", "page_size")
 
@@ -83,24 +80,6 @@ class ListView(OrgView):
     def paging(self, request: Request, parts: int) -> tuple[tuple[int, ...] | None, int]:
         """(the place after which this page begins, its size)."""
         return cursor(request.query_params, parts), page_size(request.query_params)
-
-
-class Fleet(OrgView):
-    """The fleet as the Fleet page shows it."""
-
-    @extend_schema(
-        operation_id="get_fleet",
-        parameters=[OpenApiParameter("period", str, description="24h (default), 7d, 30d or 90d")],
-        responses={200: OpenApiTypes.OBJECT},
-    )
-    def get(self, request: Request) -> Response:
-        """Availability with its bounds, GPUs per state, clusters, nodes and GPUs; weights 0..100."""
-        allow(request.query_params, ("period",))
-        asked = request.query_params.get("period", Period.DAY.key)
-        period = Period.of(asked)
-        if period.key != asked:
-            raise Unprocessable({"period": [f"One of {', '.join(period.key for period in Period)}."]})
-        return Response(fleet_summary(timezone.now(), period, within=self.key.cluster or None))
 
 
 class ClusterSerializer(serializers.ModelSerializer[Cluster]):

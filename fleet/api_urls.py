@@ -7,7 +7,7 @@ from typing import Any
 from django.urls import URLPattern, path
 from drf_spectacular.views import SpectacularJSONAPIView
 
-from fleet import api, api_dated, api_docs, api_evidence, api_incidents, api_nodes, api_statistics
+from fleet import api, api_dated, api_docs, api_evidence, api_fleet, api_incidents, api_nodes, api_statistics
 
 
 def listed(route: str, view: Any, name: str) -> list[URLPattern]:
@@ -38,7 +38,8 @@ GPU = "gpus/<int:node_id>/<int:index>"
 INCIDENT = "incidents/<int:incident_id>"
 
 urlpatterns = [
-    path("fleet", api.Fleet.as_view(), name="api-fleet"),
+    path("fleet", api_fleet.Fleet.as_view(), name="api-fleet"),
+    *listed("fleet/nodes", api_fleet.FleetNodes, "api-fleet-nodes"),
     *listed("clusters", api.Clusters, "api-clusters"),
     *listed("nodes", api_nodes.Nodes, "api-nodes"),
     path("nodes/<int:node_id>", api_nodes.Node.as_view(), name="api-node"),

@@ -41,8 +41,15 @@ COLUMNS = (
 )
 
 
-def as_json(fleet: Fleet) -> dict[str, Any]:
-    """JSON-ready: figures of the whole fleet, clusters with the nodes that the filter asks for."""
+MOST_TROUBLES = 200  # of a fleet whose nodes are not listed
+
+
+def as_json(fleet: Fleet, most_nodes: int | None = None) -> dict[str, Any]:
+    """JSON-ready: figures of the whole fleet, clusters with the nodes that the filter asks for.
+
+    A fleet of more than `most_nodes` gets no nodes and its worst troubles only: `nodes_listed` says so.
+    """
+    is_listed = most_nodes is None or fleet.node_count <= most_nodes
     return {
         "as_of": when(fleet.as_of_ms),
         "period": {
@@ -55,8 +62,10 @@ def as_json(fleet: Fleet) -> dict[str, Any]:
         "nodes": {"total": fleet.node_count, "silent": fleet.silent},
         **figures(fleet.sums),
         "dropped_batches": fleet.dropped_total,
-        "troubles": [_trouble(trouble) for trouble in fleet.troubles],
-        "clusters": [_cluster(cluster) for cluster in (*fleet.clusters, *fleet.more_clusters)],
+        "nodes_listed": is_listed,
+        "trouble_count": len(fleet.troubles),
+        "troubles": [_trouble(trouble) for trouble in fleet.troubles[: None if is_listed else MOST_TROUBLES]],
+        "clusters": [_cluster(cluster, is_listed) for cluster in (*fleet.clusters, *fleet.more_clusters)],
     }
 
 
@@ -86,19 +95,22 @@ def when(ms: int | None) -> str | None:
     return None if ms is None else from_ms(ms).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _cluster(cluster: ClusterRows) -> dict[str, Any]:
+def _cluster(cluster: ClusterRows, is_listed: bool) -> dict[str, Any]:
     return {
         "name": cluster.name,
         "simulated": cluster.is_simulated,
         "node_count": cluster.node_count,
         "gpu_count": cluster.gpu_count,
         **figures(cluster.sums),
-        "nodes": [_node(row) for row in cluster.nodes],
+        "nodes": [node_json(row) for row in cluster.nodes] if is_listed else [],
     }
 
 
-def _node(row: NodeRow) -> dict[str, Any]:
+def node_json(row: NodeRow) -> dict[str, Any]:
+    """A node: what it is now, its figures over the period, its GPUs now."""
     return {
+        "id": row.id,
+        "cluster": row.cluster,
         "name": row.name,
         "simulated": row.is_simulated,
         "state": row.now.word,

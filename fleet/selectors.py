@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from operator import add
@@ -36,11 +36,11 @@ from fleet.selectors_hours import (
     load_first_bodies,
     node_stretches,
     node_sums,
-    place_stretches,
-    place_sums,
     read_hour,
+    read_places,
 )
-from fleet.selectors_live import MARKS, WORDS, Gpu, is_silent, read_summary, to_ms
+from fleet.selectors_live import MARKS, WORDS, is_silent, read_summary, to_ms
+from fleet.selectors_plain import UNNAMED, read_plain
 from fleet.strip_drawing import draw, in_words
 
 __all__ = ["Filter", "Fleet", "Period", "fleet_summary", "get_fleet"]
@@ -58,11 +58,14 @@ select n.id, n.name, n.cluster_id, n.first_seen_at, l.last_sample_at, coalesce(l
        coalesce(l.dropped_total, 0), l.summary, n.label
   from fleet_node n join fleet_cluster c on c.id = n.cluster_id and c.removed_at is null
   left join fleet_nodelive l on l.node_id = n.id
- where n.merged_into_id is null and (%(only)s::bigint is not null
+ where n.merged_into_id is null and (%(only)s::bigint[] is not null
        or coalesce(greatest(n.retired_at, c.retired_at) < coalesce(l.last_sample_at, 'epoch'), true))
-   and (%(only)s::bigint is null or n.id = %(only)s)
- order by n.cluster_id, n.id
+   and (%(only)s::bigint[] is null or n.id = any(%(only)s))
+   and n.cluster_id = any(%(clusters)s) and n.id > %(after)s
+ order by n.id limit %(most)s
 """
+MOST_NODES_LISTED = 500  # in one answer of the API; far below the next
+MANY_NODES = 4000  # from so many on, nodes that are well are read by number only
 
 
 def get_fleet(
@@ -72,15 +75,17 @@ def get_fleet(
     *,
     strips: bool = True,
     within: str | Collection[str] | None = None,
+    is_brief: bool = False,
 ) -> Fleet:
-    """The fleet of the current org. `strips`: whether the shown nodes get theirs drawn.
+    """The fleet of the current org. `strips`: whether the shown nodes get theirs drawn; `is_brief`: nobody asks for
+    the GPUs of nodes that are well.
 
     `within` names the clusters that the asker may see (nothing: all): nothing of another enters any number.
     """
     wanted = wanted or Filter()
     window = period.window(now)
     clusters = visible_clusters(within)
-    everything = read_nodes(now, window, clusters)
+    everything = read_nodes(now, window, clusters, may_be_brief=is_brief or (strips and not wanted.search))
     by_cluster: dict[int, list[NodeRow]] = defaultdict(list)
     for row in everything:
         by_cluster[row.cluster_id].append(row)
@@ -98,7 +103,7 @@ def get_fleet(
         (more if is_over else shown).append(replace(block, nodes=()) if is_over else block)
     drawn_from = drawn_from_slot(everything, window)
     if strips:
-        listed = [row for block in shown for row in block.nodes]
+        listed = _in_full([row for block in shown for row in block.nodes], now, window, clusters)
         drawn = {row.id: row for row in with_strips(listed, period, window, drawn_from, wanted.opened)}
         shown = [replace(block, nodes=tuple(drawn[row.id] for row in block.nodes)) for block in shown]
     troubles = tuple(sorted((t for row in everything for t in row.troubles), key=Trouble.order))
@@ -137,12 +142,27 @@ def visible_clusters(within: str | Collection[str] | None) -> dict[int, Cluster]
     return {cluster.pk: cluster for cluster in visible}
 
 
-def read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster], only: int | None = None) -> list[NodeRow]:
-    """Every node of these clusters with its figures, or the one with the id `only`."""
+def read_nodes(
+    now: datetime,
+    window: Window,
+    clusters: dict[int, Cluster],
+    only: Sequence[int] | None = None,
+    *,
+    after: int = 0,
+    most: int | None = None,
+    may_be_brief: bool = False,
+) -> list[NodeRow]:
+    """Every node of these clusters with its figures, by id; those with the ids `only`; or `most` after the id `after`.
+
+    `may_be_brief`: of a large fleet's nodes that are wholly well the GPUs are counted and not named (selectors_plain).
+    """
     with connection.cursor() as cursor:
-        cursor.execute(_NODES, {"only": only})
-        nodes = [row for row in cursor.fetchall() if row[2] in clusters]
-    added = add_up(window, only) if only else added_up(window)
+        cursor.execute(
+            _NODES,
+            {"only": None if only is None else list(only), "clusters": list(clusters), "after": after, "most": most},
+        )
+        nodes = cursor.fetchall()
+    added = added_up(window) if only is None and most is None else add_up(window, [row[0] for row in nodes])
     new = {
         node_id: added[node_id].first_hour
         for node_id, _, _, first_seen_at, *_ in nodes
@@ -150,10 +170,14 @@ def read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster], only
     }
     firsts = load_first_bodies(new) if new else {}
     now_ms = to_ms(now)
+    is_brief = may_be_brief and len(nodes) >= MANY_NODES
     found = []
     for node_id, name, cluster_id, first_seen_at, last_sample_at, agent_version, dropped, summary, label in nodes:
         last_ms = to_ms(last_sample_at) if last_sample_at else None
-        live = read_summary(summary or "{}", is_silent(last_ms, now_ms))
+        silent = is_silent(last_ms, now_ms)
+        live = (read_plain(summary) if is_brief and summary and not silent else None) or read_summary(
+            summary or "{}", silent
+        )
         first_slot = max(window.first_slot, slot_of(to_ms(first_seen_at)))
         if node_id in firsts:
             first_slot = first_hour_slot(new[node_id]) + read_hour(firsts[node_id]).known_from
@@ -179,6 +203,21 @@ def read_nodes(now: datetime, window: Window, clusters: dict[int, Cluster], only
             )
         )
     return found
+
+
+def _in_full(rows: list[NodeRow], now: datetime, window: Window, clusters: dict[int, Cluster]) -> list[NodeRow]:
+    """The same nodes with their GPUs named, those read again that were not."""
+    brief = [row.id for row in rows if UNNAMED in row.now.gpus]
+    again = {row.id: row for row in read_nodes(now, window, clusters, brief)} if brief else {}
+    return [again.get(row.id, row) for row in rows]
+
+
+def list_fleet_nodes(
+    now: datetime, period: AnyPeriod, within: str | Collection[str] | None, after: int, size: int
+) -> tuple[list[NodeRow], int | None]:
+    """(a page of nodes by id with their figures over the period, the id after which the next one begins or None)."""
+    rows = read_nodes(now, period.window(now), visible_clusters(within), after=after, most=size + 1)
+    return (rows[:size], rows[size - 1].id) if len(rows) > size else (rows, None)
 
 
 def added_up(window: Window) -> dict[int, NodeHours]:
@@ -208,11 +247,20 @@ def _is_short(period: AnyPeriod) -> bool:
 
 
 def with_strips(
-    nodes: list[NodeRow], period: AnyPeriod, window: Window, drawn_from: int, opened: int | None
+    nodes: list[NodeRow],
+    period: AnyPeriod,
+    window: Window,
+    drawn_from: int,
+    opened: int | None,
+    bodies: Mapping[int, Mapping[int, bytes]] | None = None,
 ) -> list[NodeRow]:
-    """These nodes with their strips: a day by the slot, longer periods by the hour. The opened one with its GPUs'."""
-    by_slot = [row.id for row in nodes if _is_short(period) or row.id == opened]
-    bodies = load_bodies(window, by_slot)
+    """These nodes with their strips: a day by the slot, longer periods by the hour. The opened one with its GPUs'.
+
+    `bodies`: node → hour → body of those that are drawn by the slot or opened, where they are read already.
+    """
+    if bodies is None:
+        by_slot = [row.id for row in nodes if _is_short(period) or row.id == opened]
+        bodies = load_bodies(window, by_slot) if by_slot else {}
     now_slot = window.now_slot
     figures = load_figures(window, [row.id for row in nodes]) if not _is_short(period) else {}
     out = []
@@ -221,19 +269,22 @@ def with_strips(
         if _is_short(period):
             strip = draw(node_stretches(rows, row.bounds), drawn_from, now_slot, *row.bounds.drawn)
         else:
-            hours = hourly_stretches(figures.get(row.id, {}), row.bounds, hours_per_stretch(window))
+            hours = hourly_stretches(figures.get(row.id, ()), row.bounds, hours_per_stretch(window))
             strip = draw(hours, drawn_from, now_slot, *row.bounds.drawn)
             strip = replace(strip, words=f"GPU time {in_words(spent_of(row.sums))}")
-        places = tuple(_place(row, gpu, rows, drawn_from, now_slot) for gpu in row.now.gpus) if row.id == opened else ()
+        places = _places(row, rows, drawn_from, now_slot) if row.id == opened else ()
         out.append(replace(row, strip=strip, places=places))
     return out
 
 
-def _place(row: NodeRow, gpu: Gpu, rows: dict[int, bytes], drawn_from: int, now_slot: int) -> PlaceRow:
-    """One GPU's place of a node over the window."""
-    stretches = place_stretches(rows, row.bounds, gpu.place)
-    strip = draw(stretches, drawn_from, now_slot, *row.bounds.drawn)
-    return PlaceRow(gpu, place_sums(rows, row.bounds, gpu.place), strip)
+def _places(row: NodeRow, rows: Mapping[int, bytes], drawn_from: int, now_slot: int) -> tuple[PlaceRow, ...]:
+    """The GPUs' places of a node over the window."""
+    read = read_places(rows, row.bounds, [gpu.place for gpu in row.now.gpus])
+    return tuple(
+        PlaceRow(gpu, sums, draw(stretches, drawn_from, now_slot, *row.bounds.drawn))
+        for gpu in row.now.gpus
+        for stretches, sums in [read[gpu.place]]
+    )
 
 
 def spent_of(sums: Sums) -> dict[str, int]:
@@ -305,5 +356,9 @@ def _matches(row: NodeRow, wanted: Filter) -> bool:
 def fleet_summary(
     now: datetime, period: Period = Period.DAY, within: str | Collection[str] | None = None
 ) -> dict[str, Any]:
-    """The whole fleet as JSON-ready data, for `GET /v1/fleet`: the same numbers as the page, in integers."""
-    return as_json(get_fleet(now, period, Filter(page=None), strips=False, within=within))
+    """The whole fleet as JSON-ready data, for `GET /v1/fleet`: the same numbers as the page, in integers.
+
+    Of more than `MOST_NODES_LISTED` nodes only the clusters' figures: the nodes are read by pages.
+    """
+    fleet = get_fleet(now, period, Filter(page=None), strips=False, within=within, is_brief=True)
+    return as_json(fleet, MOST_NODES_LISTED)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connection
 
@@ -22,9 +22,10 @@ from fleet.bodies import load_row
 from fleet.domain.slots import SLOT_S, SLOTS_PER_HOUR, hour_of_slot
 from fleet.domain.strips import HourRow
 from fleet.domain.verdicts import HEALTHY, UNKNOWN_PROVISIONAL, State, Verdict
-from fleet.hour_sums import ZERO, Sums, gap
+from fleet.hour_sums import ZERO, Sums, gap, well
 from fleet.selectors_live import WORDS, state_word
 
+WELL = well(SLOTS_PER_HOUR * SLOT_S)
 REMEMBERED = 60_000  # node hours, about 1 kB each
 
 
@@ -76,7 +77,7 @@ class Stretch:
 class Hour:
     """A node hour's GPUs: runs `(first, end, word)` and sums per place, and the node's stretches; slots 0..240.
 
-    From `open_from` on nothing is closed yet; before `known_from` nothing is known.
+    From `open_from` on nothing is closed yet; before `known_from` nothing is known. `is_well`: no GPU lost anything.
     """
 
     runs: Mapping[int, tuple[tuple[int, int, str], ...]]
@@ -84,6 +85,7 @@ class Hour:
     stretches: tuple[Stretch, ...]
     open_from: int
     known_from: int
+    is_well: bool
 
 
 # ---- sums of many nodes ----
@@ -92,14 +94,23 @@ _ADD_UP = """
 select node_id, min(hour), sum(gpus * 3600 - unknown_s)::bigint, sum(nominal_sum)::bigint,
        sum(lower_sum - 100 * unknown_s)::bigint, sum(upper_sum)::bigint, sum(down_s - held_s)::bigint,
        sum(degraded_s)::bigint, sum(held_s)::bigint
-  from fleet_nodehour where hour between %s and %s and (%s::bigint is null or node_id = %s) group by node_id
+  from fleet_nodehour where hour between %s and %s {which} group by node_id
 """
 
 
 _FIGURES = """
-select node_id, hour / %s, max(gpus), sum(gpus * 3600 - unknown_s)::bigint, sum(down_s - held_s)::bigint,
-       sum(degraded_s)::bigint, sum(held_s)::bigint
-  from fleet_nodehour where node_id = any(%s) and hour between %s and %s group by 1, 2
+with steps as (
+    select node_id, hour / %(step)s as at, max(gpus) as gpus, sum(gpus * 3600 - unknown_s)::bigint as known,
+           sum(down_s - held_s)::bigint as down, sum(degraded_s)::bigint as degraded, sum(held_s)::bigint as held,
+           count(*) = %(step)s and min(gpus) = max(gpus) and max(unknown_s + down_s + degraded_s + held_s) = 0
+           as is_well
+      from fleet_nodehour where node_id = any(%(nodes)s) and hour between %(first)s and %(last)s group by 1, 2
+)
+select node_id, lower(span), upper(span), gpus, 0, 0, 0, 0, true
+  from (select node_id, gpus, unnest(range_agg(int4range(at, at + 1))) as span from steps where is_well group by 1, 2) w
+union all
+select node_id, at, at + 1, gpus, known, down, degraded, held, false from steps where not is_well
+ order by 1, 2
 """
 
 
@@ -116,10 +127,14 @@ class NodeHours(NamedTuple):
     held: int
 
 
-def add_up(window: Window, only: int | None = None) -> dict[int, NodeHours]:
-    """Every node's rows of the window (or those of the node `only`), added up by the database."""
+def add_up(window: Window, nodes: Sequence[int] | None = None) -> dict[int, NodeHours]:
+    """Every node's rows of the window (or those of some nodes), added up by the database."""
+    which: list[Any] = [] if nodes is None else [list(nodes)]
     with connection.cursor() as cursor:
-        cursor.execute(_ADD_UP, [window.first_hour, window.last_hour, only, only])
+        cursor.execute(
+            _ADD_UP.format(which="and node_id = any(%s)" if which else ""),
+            [window.first_hour, window.last_hour, *which],
+        )
         return {row[0]: NodeHours(*row[1:]) for row in cursor.fetchall()}
 
 
@@ -164,13 +179,16 @@ def node_sums(hours: NodeHours | None, bounds: Bounds) -> Sums:
 
 
 class HourFigures(NamedTuple):
-    """Some hours of a node, columns added up: GPU-seconds."""
+    """Steps `[first, end)` of a node, columns added up: GPU-seconds. Steps that are well throughout stand as one."""
 
+    first: int
+    end: int
     gpus: int
     known: int
     down: int
     degraded: int
     held: int
+    is_well: bool
 
 
 def hours_per_stretch(window: Window) -> int:
@@ -178,40 +196,44 @@ def hours_per_stretch(window: Window) -> int:
     return max(1, (window.last_hour - window.first_hour + 1) // 240)
 
 
-def load_figures(window: Window, node_ids: Sequence[int]) -> dict[int, dict[int, HourFigures]]:
-    """node → hour // `hours_per_stretch` → figures."""
-    figures: dict[int, dict[int, HourFigures]] = defaultdict(dict)
+def load_figures(window: Window, node_ids: Sequence[int]) -> dict[int, list[HourFigures]]:
+    """node → figures in order, by steps of `hours_per_stretch` counted from 1970."""
+    figures: dict[int, list[HourFigures]] = defaultdict(list)
+    asked: dict[str, Any] = {"step": hours_per_stretch(window), "nodes": list(node_ids)}
+    asked |= {"first": window.first_hour, "last": window.last_hour}
     with connection.cursor() as cursor:
-        cursor.execute(_FIGURES, [hours_per_stretch(window), list(node_ids), window.first_hour, window.last_hour])
-        for node_id, hour, *numbers in cursor.fetchall():
-            figures[node_id][hour] = HourFigures(*numbers)
+        cursor.execute(_FIGURES, asked)
+        for node_id, *numbers in cursor.fetchall():
+            figures[node_id].append(HourFigures(*numbers))
     return figures
 
 
-def hourly_stretches(rows: Mapping[int, HourFigures], bounds: Bounds, hours: int = 1) -> list[Stretch]:
+def hourly_stretches(rows: Iterable[HourFigures], bounds: Bounds, hours: int = 1) -> list[Stretch]:
     """A node's time within its bounds, `hours` as one stretch; `affected` is the share of its GPU time, rounded up."""
     out: list[Stretch] = []
     slots = hours * SLOTS_PER_HOUR
-    for index in range(bounds.first_slot // slots, (bounds.end_slot - 1) // slots + 1):
-        base = index * slots
-        first, end = max(bounds.first_slot, base), min(bounds.end_slot, base + slots)
-        row = rows.get(index)
-        if row is None or not row.gpus:
-            out.append(Stretch(first, end, "unknown", bounds.gpus, bounds.gpus, bounds.gpus))
+    at = bounds.first_slot
+
+    def missing(until: int) -> None:
+        if at < until:
+            out.append(Stretch(at, until, "unknown", bounds.gpus, bounds.gpus, bounds.gpus))
+
+    for row in rows:
+        first, end = max(at, row.first * slots), min(bounds.end_slot, row.end * slots)
+        if first >= end or not row.gpus:
             continue
+        missing(first)
         seconds = (end - first) * SLOT_S
-        if row.known >= row.gpus * seconds and not (row.down or row.degraded or row.held):  # most of all time
-            last = out[-1] if out else None
-            if last and last.word == "available" and last.total == row.gpus and not last.gone:
-                out[-1] = Stretch(last.first, end, "available", last.affected, last.total, 0)
-            else:
-                out.append(Stretch(first, end, "available", row.gpus, row.gpus, 0))
+        at = end
+        if row.is_well or (row.known >= row.gpus * seconds and not (row.down or row.degraded or row.held)):
+            out.append(Stretch(first, end, "available", row.gpus, row.gpus, 0))
             continue
-        gone = max(0, row.gpus * seconds - row.known) // max(1, seconds)
+        gone = max(0, row.gpus * seconds - row.known) // seconds
         spent = {"down": row.down, "degraded": row.degraded, "held": row.held}
         word = next((word for word in WORDS if spent.get(word)), "unknown" if gone else "available")
-        affected = gone if word == "unknown" else -(-spent.get(word, 0) // max(1, seconds))
+        affected = gone if word == "unknown" else -(-spent.get(word, 0) // seconds)
         out.append(Stretch(first, end, word, min(affected, row.gpus), row.gpus, min(gone, row.gpus)))
+    missing(bounds.end_slot)
     return merge(out)
 
 
@@ -223,7 +245,7 @@ def read_hour(body: bytes) -> Hour:
     """What a stored node hour says of its GPUs; a pure function of its bytes."""
     row = load_row(body)
     start = row.hour * SLOTS_PER_HOUR
-    verdicts = {int(subject[1:]): _runs(row, subject, start) for subject in row.subjects() if subject[0] == "g"}
+    verdicts = {int(subject[1:]): runs_of(row, subject, start) for subject in row.subjects() if subject[0] == "g"}
     open_from, known_from = 0, SLOTS_PER_HOUR
     for runs in verdicts.values():
         for first, end, verdict in runs:
@@ -235,16 +257,18 @@ def read_hour(body: bytes) -> Hour:
         place: tuple((first, end, state_word(verdict.state.value, verdict.nominal)) for first, end, verdict in runs)
         for place, runs in verdicts.items()
     }
+    sums = {place: _sum(runs, open_from) for place, runs in verdicts.items()}
     return Hour(
         runs=words,
-        sums={place: _sum(runs, open_from) for place, runs in verdicts.items()},
+        sums=sums,
         stretches=tuple(stretches_of(list(words.values()), open_from)),
         open_from=open_from,
         known_from=known_from,
+        is_well=bool(sums) and all(one == WELL for one in sums.values()),
     )
 
 
-def _runs(row: HourRow, subject: str, start: int) -> list[tuple[int, int, Verdict]]:
+def runs_of(row: HourRow, subject: str, start: int) -> list[tuple[int, int, Verdict]]:
     """A subject's runs, slots counted from the hour's first; the usual healthy hour is recognised by its sums."""
     rollup = row.rollup(subject)
     if rollup.seconds[State.OBSERVED] == 3600 and rollup.upper_ws == rollup.lower_ws == 360_000:
@@ -323,31 +347,51 @@ def node_stretches(rows: Mapping[int, bytes], bounds: Bounds) -> list[Stretch]:
     return merge(out)
 
 
-def place_stretches(rows: Mapping[int, bytes], bounds: Bounds, place: int) -> list[Stretch]:
-    """One GPU's stretches within the bounds."""
-    out: list[Stretch] = []
+def read_places(
+    rows: Mapping[int, bytes], bounds: Bounds, places: Sequence[int]
+) -> dict[int, tuple[list[Stretch], Sums]]:
+    """Each of a node's GPUs within the bounds: its stretches and its sums. Hours in which all are well go together."""
+    lines: dict[int, list[Stretch]] = {place: [] for place in places}
+    sums = dict.fromkeys(places, ZERO)
+    well_from = well_hours = 0
+
+    def flush() -> None:
+        nonlocal well_hours
+        if well_hours:
+            end = well_from + well_hours * SLOTS_PER_HOUR
+            for place in places:
+                lines[place].append(Stretch(well_from, end, "available", 1, 1, 0))
+                sums[place] = sums[place] + well(well_hours * SLOTS_PER_HOUR * SLOT_S)
+        well_hours = 0
+
     for base, first, end, read in _hours(rows, bounds):
-        runs = read.runs.get(place, ()) if read else ()
-        closed = min(end, read.open_from) if read and runs else first
-        for start, stop, word in runs:
-            start, stop = max(start, first), min(stop, closed)
-            if start < stop:
-                out.append(Stretch(base + start, base + stop, word, 1, 1, int(word == "unknown")))
-        if end > max(first, closed):
-            out.append(Stretch(base + max(first, closed), base + end, "unknown", 1, 1, 1))
-    return merge(out)
+        if read and read.is_well and not first and end == SLOTS_PER_HOUR and all(p in read.runs for p in places):
+            if not well_hours:
+                well_from = base
+            well_hours += 1
+            continue
+        flush()
+        for place in places:
+            lines[place] += _place_hour(base, first, end, read, place)
+            if read and place in read.sums:
+                beyond = max(0, end - max(first, read.open_from)) - first
+                sums[place] = sums[place] + read.sums[place] + gap(beyond * SLOT_S)
+            else:
+                sums[place] = sums[place] + gap((end - first) * SLOT_S)
+    flush()
+    return {place: (merge(lines[place]), sums[place]) for place in places}
 
 
-def place_sums(rows: Mapping[int, bytes], bounds: Bounds, place: int) -> Sums:
-    """One GPU's sums within the bounds."""
-    sums = ZERO
-    for _, first, end, read in _hours(rows, bounds):
-        if read and place in read.sums:
-            beyond = max(0, end - max(first, read.open_from)) - first
-            sums = sums + read.sums[place] + gap(beyond * SLOT_S)
-        else:
-            sums = sums + gap((end - first) * SLOT_S)
-    return sums
+def _place_hour(base: int, first: int, end: int, read: Hour | None, place: int) -> Iterator[Stretch]:
+    """One GPU's stretches of an hour."""
+    runs = read.runs.get(place, ()) if read else ()
+    closed = min(end, read.open_from) if read and runs else first
+    for start, stop, word in runs:
+        start, stop = max(start, first), min(stop, closed)
+        if start < stop:
+            yield Stretch(base + start, base + stop, word, 1, 1, int(word == "unknown"))
+    if end > max(first, closed):
+        yield Stretch(base + max(first, closed), base + end, "unknown", 1, 1, 1)
 
 
 def _hours(rows: Mapping[int, bytes], bounds: Bounds) -> Iterator[tuple[int, int, int, Hour | None]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -18,12 +19,13 @@ from fleet.evidence import newest_of, oldest_of
 from fleet.models import Node
 from fleet.reading import AnyPeriod, NodeRow
 from fleet.selectors import drawn_from_slot, read_nodes, visible_clusters, with_strips
-from fleet.selectors_hours import Stretch, Window, load_bodies, merge
+from fleet.selectors_hours import Stretch, Window, load_bodies, merge, runs_of
 from fleet.selectors_incidents import IncidentLine, of_node
 from fleet.selectors_live import Gpu, state_word, to_ms
 from fleet.strip_drawing import Strip, draw
 
 MOST_PORT_STRIPS = 32
+REMEMBERED = 8000  # node hours whose ports were read, about 1 kB each
 SOURCES = {
     "nvml": "GPU readings (NVML)",
     "ib": "network ports",
@@ -129,9 +131,10 @@ def get_node_page(now: datetime, period: AnyPeriod, node: Node) -> NodePage:
     """One node over the period; the caller has looked whether the asker may see it."""
     window = period.window(now)
     clusters = {node.cluster_id: visible_clusters(node.cluster.name)[node.cluster_id]}
-    rows = read_nodes(now, window, clusters, node.pk)
+    rows = read_nodes(now, window, clusters, [node.pk])
     drawn_from = drawn_from_slot(rows, window)
-    (row,) = with_strips(rows, period, window, drawn_from, node.pk)
+    bodies = load_bodies(window, [node.pk])
+    (row,) = with_strips(rows, period, window, drawn_from, node.pk, bodies)
     newest = read_newest(node.pk, window.first_hour)
     listed = row.now.ports[:MOST_PORT_STRIPS]
     return NodePage(
@@ -140,7 +143,7 @@ def get_node_page(now: datetime, period: AnyPeriod, node: Node) -> NodePage:
         window=window,
         drawn_from=drawn_from,
         row=row,
-        ports=_ports(row, listed, newest, window, drawn_from),
+        ports=_ports(row, listed, newest, window, drawn_from, bodies.get(node.pk, {})),
         more_ports=len(row.now.ports) - len(listed),
         newest=newest,
         incidents=of_node(now, node.pk, window.first_slot),
@@ -151,23 +154,29 @@ def get_node_page(now: datetime, period: AnyPeriod, node: Node) -> NodePage:
 
 
 def _ports(
-    row: NodeRow, ports: Iterable[Gpu], newest: Newest | None, window: Window, drawn_from: int
+    row: NodeRow,
+    ports: Iterable[Gpu],
+    newest: Newest | None,
+    window: Window,
+    drawn_from: int,
+    bodies: Mapping[int, bytes],
 ) -> tuple[PortRow, ...]:
     """The ports with their strips. A port is known by its GUID's hash, else by device and number."""
     values = {(p.guid_hash or f"{p.device}/{p.port}"): p for p in (newest.ports if newest else ())}
     listed = list(ports)
     strips: dict[str, list[Stretch]] = {port.uuid: [] for port in listed}
     if listed:
-        bodies = load_bodies(window, [row.id]).get(row.id, {})
         for hour in range(window.first_hour, window.last_hour + 1):
-            body = bodies.get(hour)
-            hour_row = load_row(body) if body is not None else None
+            body, base = bodies.get(hour), first_slot(hour)
+            lines = None if body is None else read_ports(body)
             for key, stretches in strips.items():
-                if hour_row is None:
-                    base = first_slot(hour)
+                if lines is None:
                     stretches.append(Stretch(base, base + SLOTS_PER_HOUR, "unknown", 1, 1, 1))
                 else:
-                    stretches += subject_stretches(hour_row, f"p:{key}")
+                    runs = lines.get(key, ())
+                    stretches += [
+                        Stretch(base + a, base + b, word, 1, 1, int(word == "unknown")) for a, b, word in runs
+                    ]
     out = []
     for port in listed:
         value = values.get(port.uuid)
@@ -191,6 +200,22 @@ def subject_stretches(row: Any, subject: str) -> list[Stretch]:
             word = state_word(str(run.verdict.state), run.verdict.nominal)
             out.append(Stretch(run.first_slot, run.end_slot, word, 1, 1, int(word == "unknown")))
     return out
+
+
+@lru_cache(maxsize=REMEMBERED)
+def read_ports(body: bytes) -> dict[str, tuple[tuple[int, int, str], ...]]:
+    """Port → its closed runs (first, end, word) of a stored node hour, slots 0..240; a pure function of its bytes."""
+    row = load_row(body)
+    start = row.hour * SLOTS_PER_HOUR
+    return {
+        subject[2:]: tuple(
+            (first, end, state_word(verdict.state.value, verdict.nominal))
+            for first, end, verdict in runs_of(row, subject, start)
+            if verdict != UNKNOWN_PROVISIONAL
+        )
+        for subject in row.subjects()
+        if subject.startswith("p:")
+    }
 
 
 def read_newest(node_id: int, first_hour: int) -> Newest | None:

@@ -141,7 +141,7 @@ class Timeline:
 def get_timeline(now: datetime, node: Node, place: int, slot: int) -> Timeline | None:
     """The hour of this slot; None if the node has no such place. The caller has looked whether the asker may see it."""
     window = Period.DAY.window(now)
-    rows = read_nodes(now, window, visible_clusters(node.cluster.name), node.pk)
+    rows = read_nodes(now, window, visible_clusters(node.cluster.name), [node.pk])
     live = rows[0].now if rows else None
     gpu = next((gpu for gpu in live.gpus if gpu.place == place), None) if live else None
     explanation = get_explanation(now, node.pk, place, slot)

@@ -135,7 +135,7 @@ def _days(request: HttpRequest) -> HttpResponse:
     wanted = wanted_of(request)
     if wanted.cluster:
         visible = {pk: cluster for pk, cluster in visible.items() if cluster.name == wanted.cluster}
-    rows = read_nodes(now, Period.DAY.window(now), visible)
+    rows = read_nodes(now, Period.DAY.window(now), visible, may_be_brief=True)
     days = get_days(now, {row.id: len(row.now.gpus) for row in rows}, clusters=list(visible))
     query = urlencode([*([("cluster", wanted.cluster)] if wanted.cluster else []), ("day", "")])
     path = f"{reverse('incidents', kwargs={'org_slug': request.org.slug})}?{query}"  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from django import template
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from fleet.domain.rules import load_rules
@@ -163,6 +163,28 @@ def strip_svg(strip: Strip, label: str, css: str = "") -> SafeString:
         label,
         strip.words,
         SafeString(paths),
+    )
+
+
+@register.simple_tag
+def tiles(row: Any) -> SafeString:
+    """A tile per GPU of a node's row; what it says is for the pointer, the row's tip says it to a reader."""
+    return format_html_join(
+        "",
+        '<span class="tile {}{}" title="{} · GPU {}&#10;{}&#10;{}{}" aria-hidden="true">{}</span>',
+        (
+            (
+                gpu.word,
+                " marked" if gpu.marks else "",
+                row.name,
+                gpu.place,
+                gpu.uuid or "UUID not known",
+                gpu.word,
+                f": {gpu.reason}" if gpu.reason else "",
+                gpu.glyph,
+            )
+            for gpu in row.now.gpus
+        ),
     )
 
 

@@ -50,7 +50,7 @@ def test_a_key_of_one_cluster_sees_that_cluster_only(filled: Any, key_of: Any) -
     assert {batch["cluster"] for batch in get("/v1/batches", token).json()["results"]} == {"north"}
 
 
-@pytest.mark.parametrize("path", ["/v1/fleet", "/v1/clusters", "/v1/batches"])
+@pytest.mark.parametrize("path", ["/v1/fleet", "/v1/fleet/nodes", "/v1/clusters", "/v1/batches"])
 def test_outsiders_and_wrong_scopes_get_problem_documents(filled: Any, key_of: Any, lan: Any, path: str) -> None:
     for response, status, code in (
         (get(path), 401, "missing_key"),
@@ -103,7 +103,7 @@ def test_a_broken_view_answers_a_problem_document(alpha: Any, key_of: Any, monke
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("a secret of the inside")
 
-    monkeypatch.setattr("fleet.api.fleet_summary", broken)
+    monkeypatch.setattr("fleet.api_fleet.fleet_summary", broken)
     client = Client(raise_request_exception=False)
     response = client.get("/v1/fleet", HTTP_HOST="localhost", HTTP_AUTHORIZATION=f"Bearer {key_of(alpha, 'read')}")
     assert response.status_code == 500

@@ -12,15 +12,15 @@ from django_tenants.utils import tenant_context
 
 from fleet.bodies import load_row
 from fleet.day_sums import sum_days
-from fleet.domain.slots import HOUR_MS, first_slot
+from fleet.domain.slots import HOUR_MS, SLOT_S, first_slot
 from fleet.domain.verdicts import State, Verdict
 from fleet.hour_sums import Sums
 from fleet.models import Cluster, Node, NodeDay, NodeHour, SummedDay
 from fleet.node_rows import write_hours
 from fleet.reading import Period
-from fleet.selectors import added_up, get_fleet
+from fleet.selectors import added_up, get_fleet, read_nodes, visible_clusters
 from fleet.selectors_days import DAYS, HEIGHT, Bar, get_days
-from fleet.selectors_hours import add_up
+from fleet.selectors_hours import HourFigures, add_up, hourly_stretches, load_bodies, load_figures, read_places
 from fleet.selectors_live import to_ms
 from fleet.tests.test_pages import fill
 from fleet.tests.test_pages_incidents import happen
@@ -179,3 +179,37 @@ def test_a_days_incidents_are_one_tap_away(alpha: Any, ada: Any, client_of: Any)
     link = re.search(rf'href="(/o/alpha/incidents/\?day={today})"', page)
     assert link is not None
     assert "GPU 3 of sim-0001" in client.get(link[1]).content.decode()
+
+
+def test_a_long_strip_is_the_same_whether_its_good_hours_come_as_one_or_singly(alpha: Any) -> None:
+    """What is well comes as one row for many hours; written out hour by hour it gives the same stretches."""
+    with tenant_context(alpha):
+        fill(alpha, nodes=2, minutes=500, seed=11)
+        now = timezone.now()
+        window = Period.WEEK.window(now)
+        rows = read_nodes(now, window, visible_clusters(None))
+        figures = load_figures(window, [row.id for row in rows])
+        assert any(one.is_well and one.end - one.first > 1 for line in figures.values() for one in line)
+        for row in rows:
+            singly = [
+                HourFigures(at, at + 1, one.gpus, one.gpus * 3600, 0, 0, 0, False) if one.is_well else one
+                for one in figures[row.id]
+                for at in range(one.first, one.end)
+            ]
+            assert hourly_stretches(singly, row.bounds) == hourly_stretches(figures[row.id], row.bounds)
+            stored = {one.hour: one for one in NodeHour.objects.filter(node_id=row.id)}
+            assert {one.first for one in singly} == set(stored)
+            for one in singly:
+                kept = stored[one.first]
+                assert one[2:7] == (
+                    kept.gpus,
+                    kept.gpus * 3600 - kept.unknown_s,
+                    kept.down_s - kept.held_s,
+                    kept.degraded_s,
+                    kept.held_s,
+                )
+            gpus = [gpu.place for gpu in row.now.gpus]
+            bodies = load_bodies(window, [row.id])[row.id]
+            for place, (stretches, sums) in read_places(bodies, row.bounds, gpus).items():
+                assert read_places(bodies, row.bounds, [place])[place] == (stretches, sums)
+                assert sum(one.end - one.first for one in stretches) * SLOT_S == sums.all

@@ -40,6 +40,7 @@ _GPU = "v1/gpus/<int:node_id>/<int:index>"
 _LISTS = (
     "agents",
     "clusters",
+    "fleet/nodes",
     "governance/nodes",
     "nodes",
     "gpus",

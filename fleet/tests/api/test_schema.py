@@ -90,6 +90,7 @@ def test_every_answer_is_as_described(read: Any, north_id: int, incident_id: int
         "/v1/batches/{sha256}/body": f"/v1/batches/{batch}/body",
         "/v1/clusters": "/v1/clusters",
         "/v1/fleet": "/v1/fleet",
+        "/v1/fleet/nodes": "/v1/fleet/nodes?period=7d",
         "/v1/agents": "/v1/agents",
         "/v1/rules": "/v1/rules",
         "/v1/rules/{code}": "/v1/rules/XID_79",
