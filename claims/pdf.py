@@ -22,6 +22,7 @@ from claims.errors import PdfUnavailable
 from claims.inputs import canonical_json
 from claims.models import Claim, Report
 from claims.pack import incidents_csv
+from claims.pdf_sign import signed
 from claims.selectors import Month, anchors_of_month
 from orgs.models import Org
 
@@ -36,8 +37,9 @@ def report_as_pdf(report: Report, org: Org) -> bytes:
 
 
 def claim_as_pdf(claim: Claim, org: Org) -> bytes:
-    """The claim's document. Raises PdfUnavailable."""
-    return _pdf(claim.report, claim, org)
+    """The claim's document, signed where the operator set a certificate. Raises PdfUnavailable."""
+    report = claim.report
+    return signed(_pdf(report, claim, org), report.issued_at or report.computed_at)
 
 
 def _pdf(report: Report, claim: Claim | None, org: Org) -> bytes:

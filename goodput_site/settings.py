@@ -34,6 +34,9 @@ GOODPUT_PROBE_CONTROL = env.str("GOODPUT_PROBE_CONTROL", "")  # host:port that a
 GOODPUT_ALERT_NETWORKS = networks(env.str("GOODPUT_ALERT_NETWORKS", "auto"), GOODPUT_EXPOSE)
 # Where a cloud's metadata server signs instance tokens for this very machine; empty: such anchors can't be made.
 GOODPUT_INSTANCE_TOKEN_URL = env.str("GOODPUT_INSTANCE_TOKEN_URL", "")
+# A PKCS#12 file with what signs claims' PDFs (optional; needs pyHanko), and a file with its password.
+GOODPUT_PDF_SIGNER = env.str("GOODPUT_PDF_SIGNER", "")
+GOODPUT_PDF_SIGNER_PASSWORD_FILE = env.str("GOODPUT_PDF_SIGNER_PASSWORD_FILE", "")
 GOODPUT_ALERT_SILENCE_MINUTES = max(2, env.int("GOODPUT_ALERT_SILENCE_MINUTES", 10))
 GOODPUT_REPACK_DAYS = max(1, env.int("GOODPUT_REPACK_DAYS", 3))  # after a week's end, before its batches are packed
 GOODPUT_RAW_HORIZON_DAYS = max(GOODPUT_REPACK_DAYS + 14, env.int("GOODPUT_RAW_HORIZON_DAYS", 90))
