@@ -19,6 +19,7 @@ from fleet import api_schemas as schema
 from fleet import api_shapes as shapes
 from fleet.api import ListView, OrgView
 from fleet.api_nodes import NONE_SUCH
+from fleet.api_parquet import JSON_CSV_OR_PARQUET
 from fleet.domain.rules import Rules
 from fleet.evidence import Batch as StoredBatch
 from fleet.selectors_api import TooMuch, Wanted
@@ -143,6 +144,8 @@ class OneRule(OrgView):
 class Availability(ListView):
     """Availability of a period."""
 
+    renderer_classes = JSON_CSV_OR_PARQUET
+    row = schema.AvailabilityGroup
     columns = schema.GROUP_COLUMNS
 
     @extend_schema(
@@ -153,7 +156,9 @@ class Availability(ListView):
             schema.param("cluster", "Only this cluster, by name."),
             schema.param("node", "Only the node with this name."),
         ],
-        responses=schema.answers(schema.ranged(schema.AvailabilityGroup, total=schema.Figures()), 422, csv=True),
+        responses=schema.answers(
+            schema.ranged(schema.AvailabilityGroup, total=schema.Figures()), 422, csv=True, parquet=True
+        ),
     )
     def get(self, request: Request, format: str | None = None) -> Response:
         """Availability with bounds, coverage and seconds per state, exact to the slot. At most 400 days at a time."""

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from fleet import api_params as ask
 from fleet import api_schemas as schema
+from fleet import api_schemas_fleet as shapes
 from fleet.api import PAGE_PARAMS, ListView, OrgView
 from fleet.fleet_json import node_json, when
 from fleet.reading import NodeRow, Period
@@ -27,7 +28,7 @@ def period_of(params: Mapping[str, str]) -> Period:
 class Fleet(OrgView):
     """The fleet as the Fleet page shows it."""
 
-    @extend_schema(operation_id="get_fleet", parameters=[PERIOD], responses=schema.answers(schema.WholeFleet, 422))
+    @extend_schema(operation_id="get_fleet", parameters=[PERIOD], responses=schema.answers(shapes.WholeFleet, 422))
     def get(self, request: Request) -> Response:
         """Availability with its bounds, GPUs per state, clusters; up to 500 nodes, these too; weights 0..100."""
         ask.allow(request.query_params, ("period",))
@@ -38,12 +39,12 @@ class Fleet(OrgView):
 class FleetNodes(ListView):
     """The nodes of a fleet of any size, over a period."""
 
-    columns = schema.FLEET_COLUMNS
+    columns = shapes.FLEET_COLUMNS
 
     @extend_schema(
         operation_id="list_fleet_nodes",
         parameters=[PERIOD, schema.param("cluster", "Only this cluster, by name."), *schema.PAGING],
-        responses=schema.answers(schema.listing(schema.FleetNode, period=schema.Shown()), 422, csv=True),
+        responses=schema.answers(schema.listing(shapes.FleetNode, period=shapes.Shown()), 422, csv=True),
     )
     def get(self, request: Request, format: str | None = None) -> Response:
         """Nodes by id, as `/v1/fleet` lists them: state and GPUs now, availability with its bounds over the period."""

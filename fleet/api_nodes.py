@@ -12,6 +12,7 @@ from fleet import api_params as ask
 from fleet import api_schemas as schema
 from fleet import api_shapes as shapes
 from fleet.api import ListView, OrgView
+from fleet.api_parquet import JSON_CSV_OR_PARQUET, is_parquet
 from fleet.domain.rules import load_rules
 from fleet.domain.slots import HOUR_MS, slot_of
 from fleet.selectors_api import (
@@ -32,6 +33,8 @@ from fleet.selectors_live import WORDS, to_ms
 
 SLOT_LIMIT_HOURS = 7 * 24
 HOUR_LIMIT_HOURS = 92 * 24
+PARQUET_SLOT_LIMIT_HOURS = 92 * 24
+PARQUET_HOUR_LIMIT_HOURS = 400 * 24
 EVENT_LIMIT_HOURS = 24
 NONE_SUCH = "There is no such resource, or it is not yours."
 FILTERS = ("cluster", "node", "state", "cursor", "page_size")
@@ -163,6 +166,8 @@ class Gpu(OrgView):
 class Slots(ListView):
     """A GPU's slots."""
 
+    renderer_classes = JSON_CSV_OR_PARQUET
+    row = schema.SlotRun
     columns = (
         *("from", "to", "slots", "state", "word", "weight", "lower_loss_weight", "higher_loss_weight"),
         *("certain", "possible", "rules", "row"),
@@ -171,13 +176,14 @@ class Slots(ListView):
     @extend_schema(
         operation_id="list_slots",
         parameters=schema.RANGE,
-        responses=schema.answers(schema.ranged(schema.SlotRun), 404, 422, csv=True),
+        responses=schema.answers(schema.ranged(schema.SlotRun), 404, 422, csv=True, parquet=True),
     )
     def get(self, request: Request, node_id: int, index: int, format: str | None = None) -> Response:
-        """Verdicts of a GPU, one line per stretch of equal ones. The last hour unless said; at most 7 days."""
+        """A GPU's verdicts, one line per stretch. The last hour unless said; at most 7 days, 92 as Parquet."""
         gpu_or_404(node_id, index, self.cluster)
         ask.allow(request.query_params, ("from", "to"))
-        span = ask.span(request.query_params, to_ms(timezone.now()), limit_hours=SLOT_LIMIT_HOURS, default_hours=1)
+        most = PARQUET_SLOT_LIMIT_HOURS if is_parquet(request) else SLOT_LIMIT_HOURS
+        span = ask.span(request.query_params, to_ms(timezone.now()), limit_hours=most, default_hours=1)
         runs = slot_runs(node_id, f"g{index}", span)
         return self.page(request, [shapes.slot_run(run) for run in runs], **span.as_json())
 
@@ -185,18 +191,21 @@ class Slots(ListView):
 class Hours(ListView):
     """A GPU's hours."""
 
+    renderer_classes = JSON_CSV_OR_PARQUET
+    row = schema.HourLine
     columns = tuple(schema.HourLine().fields)
 
     @extend_schema(
         operation_id="list_hours",
         parameters=schema.RANGE,
-        responses=schema.answers(schema.ranged(schema.HourLine), 404, 422, csv=True),
+        responses=schema.answers(schema.ranged(schema.HourLine), 404, 422, csv=True, parquet=True),
     )
     def get(self, request: Request, node_id: int, index: int, format: str | None = None) -> Response:
-        """A GPU's hours added up. The range is widened to whole hours; the last day unless said; at most 92 days."""
+        """A GPU's hours added up, widened to whole ones. The last day unless said; at most 92 days, 400 as Parquet."""
         gpu_or_404(node_id, index, self.cluster)
         ask.allow(request.query_params, ("from", "to"))
-        span = ask.span(request.query_params, to_ms(timezone.now()), limit_hours=HOUR_LIMIT_HOURS, grid_ms=HOUR_MS)
+        most = PARQUET_HOUR_LIMIT_HOURS if is_parquet(request) else HOUR_LIMIT_HOURS
+        span = ask.span(request.query_params, to_ms(timezone.now()), limit_hours=most, grid_ms=HOUR_MS)
         lines = hour_lines(node_id, f"g{index}", span)
         return self.page(request, [shapes.hour(line) for line in lines], **span.as_json())
 

@@ -76,7 +76,7 @@ def span(
     """
     begin, end = instant(params, names[0]), instant(params, names[1])
     if end is None:
-        end = begin + default_hours * HOUR_MS if begin is not None else now_ms
+        end = now_ms
     if begin is None:
         begin = max(0, end - default_hours * HOUR_MS)
     if begin >= end:

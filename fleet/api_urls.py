@@ -12,7 +12,8 @@ from fleet import api, api_dated, api_docs, api_evidence, api_fleet, api_inciden
 
 def listed(route: str, view: Any, name: str) -> list[URLPattern]:
     """A list in each of its forms; the document names the first, the others are the same."""
-    forms = [path(f"{route}.{form}", view.as_view(schema=None), {"format": form}) for form in ("csv", "json")]
+    suffixes = sorted(one.format for one in view.renderer_classes)
+    forms = [path(f"{route}.{form}", view.as_view(schema=None), {"format": form}) for form in suffixes]
     return [path(route, view.as_view(), name=name), *forms]
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator
+from typing import Any
 
+import duckdb
 from django.urls import URLPattern, URLResolver, get_resolver
 
 _CONVERTER = re.compile(r"<(?:(?P<kind>\w+):)?(?P<name>\w+)>")
@@ -25,6 +28,18 @@ def path_of(route: str, **values: str) -> str:
 
     path = _GROUP.sub(lambda match: values.get(match["name"], "x"), _CONVERTER.sub(fill, route))
     return "/" + path.replace("^", "").replace("$", "").replace("\\Z", "")
+
+
+def words_of(response: Any) -> str:
+    """What an answer says, also one that streams and a Parquet file, in which nothing stands in plain bytes."""
+    content = b"".join(response.streaming_content) if response.streaming else response.content
+    if not content.startswith(b"PAR1"):
+        return str(content.decode(errors="replace"))
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+        file.write(content)
+        file.flush()
+        table = duckdb.connect().sql(f"select columns(*)::varchar from read_parquet('{file.name}')")
+        return f"{table.columns} {table.fetchall()}"
 
 
 def _walk(patterns: list[URLPattern | URLResolver], prefix: str) -> Iterator[str]:

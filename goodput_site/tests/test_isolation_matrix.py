@@ -15,7 +15,7 @@ import pytest
 from django.test import Client
 from django_tenants.utils import tenant_context
 
-from goodput_site.tests.routes import path_of, routes
+from goodput_site.tests.routes import path_of, routes, words_of
 from goodput_site.tests.test_outsiders import entry
 
 pytestmark = pytest.mark.django_db
@@ -121,6 +121,7 @@ SHOWS = {
     "v1/fleet/nodes": "read",
     "v1/fleet/nodes.csv": "viewer",
     "v1/fleet/nodes.json": "finance",
+    "v1/availability.parquet": "viewer",
     "v1/clusters": "read",
     "v1/nodes": "read",
     "v1/nodes.csv": "admin_read",
@@ -276,12 +277,6 @@ def callers(
     return everybody
 
 
-def body_of(response: Any) -> str:
-    """What came, also when it streams."""
-    content = b"".join(response.streaming_content) if response.streaming else response.content
-    return str(content.decode(errors="replace"))
-
-
 def path_for(route: str, org: Any, pk: int = PLANTED) -> str:
     """The route's path with the org's values and the planted primary keys."""
     number = str(pk)
@@ -306,7 +301,7 @@ def wrong_answers(callers: dict[str, Client], org: Any, expected: Callable[[str,
             response = client.get(path_for(route, org))
             if response.status_code not in expected(route, who):
                 wrong.append(f"{who} gets {response.status_code} from /{route}")
-            text = body_of(response)
+            text = words_of(response)
             forbidden = {"outsider": [MINE], "others_key": [MINE], "nobody": [MINE, THEIRS], "provider": []}
             for name in forbidden.get(who, [THEIRS]):
                 if name in text:
@@ -319,7 +314,7 @@ def missing_names(callers: dict[str, Client], org: Any) -> list[str]:
     wrong = []
     for route, who in SHOWS.items():
         response = callers[who].get(path_for(route, org))
-        if response.status_code != 200 or MINE not in body_of(response):
+        if response.status_code != 200 or MINE not in words_of(response):
             wrong.append(f"{who} gets {response.status_code} without {MINE} from /{route}")
     return wrong
 
@@ -393,13 +388,13 @@ def test_isolation_who_sees_some_clusters_reads_nothing_of_the_others(
         for who, client in everybody.items():
             client.raise_request_exception = False
             response = client.get(path_for(route, alpha, hidden))
-            if response.status_code >= 500 or "hidden-" in body_of(response):
+            if response.status_code >= 500 or "hidden-" in words_of(response):
                 wrong.append(f"{who} gets {response.status_code} from /{route}")
     assert wrong == []
-    assert MINE in body_of(everybody["person"].get("/o/alpha/fleet.csv"))  # their own they do see
-    assert MINE in body_of(everybody["person"].get("/v1/nodes"))
-    assert MINE in body_of(everybody["key"].get("/v1/nodes"))
-    assert "hidden-" in body_of(callers["viewer"].get("/o/alpha/fleet.csv"))  # and there is something to hide
+    assert MINE in words_of(everybody["person"].get("/o/alpha/fleet.csv"))  # their own they do see
+    assert MINE in words_of(everybody["person"].get("/v1/nodes"))
+    assert MINE in words_of(everybody["key"].get("/v1/nodes"))
+    assert "hidden-" in words_of(callers["viewer"].get("/o/alpha/fleet.csv"))  # and there is something to hide
 
 
 # The table itself is tested: what it guards is taken away, and it must notice.

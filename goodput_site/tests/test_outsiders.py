@@ -12,7 +12,7 @@ import pytest
 from django.test import Client
 
 from fleet.tests.bodies import packed
-from goodput_site.tests.routes import path_of, routes
+from goodput_site.tests.routes import path_of, routes, words_of
 
 pytestmark = pytest.mark.django_db
 MARKER = "betas-own-cluster"
@@ -57,7 +57,8 @@ READS = (
     "v1/batches.csv",
     "v1/batches.json",
     *(f"v1/{name}{form}" for name in _LISTS for form in ("", ".csv", ".json")),
-    *(f"{_GPU}/{name}{form}" for name in ("slots", "hours") for form in ("", ".csv", ".json")),
+    *(f"{_GPU}/{name}{form}" for name in ("slots", "hours") for form in ("", ".csv", ".json", ".parquet")),
+    "v1/availability.parquet",
     "v1/nodes/<int:node_id>",
     _GPU,
     f"{_GPU}/explain",
@@ -251,7 +252,7 @@ def test_lan_outsiders_see_nothing(asker: tuple[str, Client], marked: Any, lan: 
         response = client.get(path)
         expected = entry(GET, route)[who]
         assert response.status_code in expected, (who, path, response.status_code)
-        assert MARKER not in response.content.decode(errors="replace"), (who, path)
+        assert MARKER not in words_of(response), (who, path)
 
 
 def test_lan_outsiders_change_nothing(asker: tuple[str, Client], marked: Any, lan: Any) -> None:
@@ -260,7 +261,7 @@ def test_lan_outsiders_change_nothing(asker: tuple[str, Client], marked: Any, la
         path = path_of(route, org_slug=marked.slug)
         response = client.post(path)
         assert response.status_code in entry(POST, route), (who, path, response.status_code)
-        assert MARKER not in response.content.decode(errors="replace"), (who, path)
+        assert MARKER not in words_of(response), (who, path)
 
 
 @pytest.mark.parametrize("method", ["put", "patch", "delete"])
@@ -290,7 +291,7 @@ def test_local_mode_opens_its_own_org_and_no_other(asker: tuple[str, Client], ma
         if who == "member" and entry(GET, route) is API:
             expected = {200, 400, 404}  # two orgs to choose from: the API asks which
         assert response.status_code in expected, (who, path, response.status_code)
-        assert MARKER not in response.content.decode(errors="replace"), (who, path)
+        assert MARKER not in words_of(response), (who, path)
 
 
 def test_betas_own_people_and_keys_do_see_it(marked: Any, bo: Any, client_of: Any, key_of: Any, lan: Any) -> None:
@@ -304,7 +305,7 @@ def test_betas_own_people_and_keys_do_see_it(marked: Any, bo: Any, client_of: An
 def test_a_key_of_one_cluster_does_not_see_the_others(marked: Any, key_of: Any, lan: Any) -> None:
     keyed = Client(HTTP_HOST="localhost", HTTP_AUTHORIZATION=f"Bearer {key_of(marked, 'read', cluster='c1')}")
     for route in (route for route in routes() if route.startswith("v1/")):
-        assert MARKER not in keyed.get(path_of(route)).content.decode(), route
+        assert MARKER not in words_of(keyed.get(path_of(route))), route
 
 
 def test_an_ingest_key_reads_nothing(marked: Any, key_of: Any, lan: Any) -> None:

@@ -246,6 +246,13 @@ def test_what_cannot_be_given_is_a_406(read: Any) -> None:
 def test_a_cursor_of_extreme_places_is_a_page_like_any_other(ask: Any) -> None:
     from fleet.api_params import cursor_for
 
-    for name, parts in (("nodes", 1), ("gpus", 2), ("incidents", 2), ("events", 2), ("governance/nodes", 1)):
+    for name, parts in (
+        ("nodes", 1),
+        ("gpus", 2),
+        ("incidents", 2),
+        ("events", 2),
+        ("governance/nodes", 1),
+        ("fleet/nodes", 1),
+    ):
         for extreme in (0, 10**18 - 1, -(10**18 - 1)):
             assert ask(f"/v1/{name}?cursor={cursor_for(*[extreme] * parts)}").status_code == 200, (name, extreme)
