@@ -18,8 +18,10 @@ from django.conf import settings
 from django.db import migrations
 from django.db.migrations.loader import MigrationLoader
 
-# Newest migration of the last release, by app: later ones must leave tables as that release can use them, because its
-# processes run on beside migrated schemas. Nothing is released yet; whoever releases writes it down here.
+# The last release, and its newest migration by app: later ones must leave tables as that release can use them, because
+# its processes run on beside migrated schemas. Nothing is released yet. Whoever dates a section of CHANGELOG.md writes
+# its version down here; a test compares, and `release --sign-key` tells of it.
+RELEASED_VERSION = ""
 RELEASED: dict[str, str] = {}
 DOLLAR = re.compile(r"\$\w*\$")
 PLAIN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -28,6 +30,7 @@ REFUSED = (
     (re.compile(r"\bdetach\s+partition\b.*\bconcurrently\b", re.I | re.S), "detaches a partition concurrently"),
     (re.compile(r"\bcreate\s+extension\b", re.I), "makes an extension, which must be there on every server"),
 )
+SECTION = re.compile(r"^## \[(\d[^\]]*)\] - \d{4}-\d{2}-\d{2}$", re.M)
 LOSES = re.compile(r"\b(drop\s+(table|column)|rename\s+(to|column)|set\s+not\s+null)\b", re.I)
 
 
@@ -65,6 +68,31 @@ def org_migrations() -> Iterator[migrations.Migration]:
     for (app, _), migration in sorted(MigrationLoader(None).disk_migrations.items()):
         if app in labels:
             yield migration
+
+
+def newest_migrations() -> dict[str, str]:
+    """The newest migration of each of an org's apps: what RELEASED must hold for a release of this code."""
+    newest: dict[str, str] = {}
+    for migration in org_migrations():
+        newest[migration.app_label] = max(migration.name, newest.get(migration.app_label, ""))
+    return newest
+
+
+def not_written_down(changelog: str, version: str = "") -> str:
+    """What is missing here for the newest dated section of the changelog, and for `version` where one is asked for.
+
+    A sentence for the one who releases; empty when nothing is.
+    """
+    dated = SECTION.findall(changelog)
+    if version and version not in dated:
+        return f"CHANGELOG.md has no dated section for {version}: ## [{version}] - YYYY-MM-DD"
+    newest = dated[0] if dated else ""
+    if RELEASED_VERSION == newest and (not newest or set(RELEASED) == set(newest_migrations())):
+        return ""
+    return (
+        f"{newest or 'Nothing'} is released by CHANGELOG.md, {RELEASED_VERSION or 'nothing'} by orgs/migration_rules.py."
+        f' Write there: RELEASED_VERSION = "{newest}", RELEASED = {newest_migrations() if newest else {}}'
+    )
 
 
 def statements_in(text: str) -> int:

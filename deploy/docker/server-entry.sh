@@ -30,11 +30,11 @@ case ${1:-web} in
             unset POSTGRES_ADMIN_USER POSTGRES_ADMIN_PASSWORD
         fi
         python deploy/docker/wait.py services
-        exec python manage.py prepare --agent-token-file "$GOODPUT_VAR/agent/token"
+        exec python manage.py prepare --no-static --agent-token-file "$GOODPUT_VAR/agent/token"
         ;;
     web)
-        python deploy/docker/wait.py migrations
         python manage.py collectstatic --noinput --verbosity 0 # each pod has a folder of its own
+        python deploy/docker/wait.py migrations
         exec python -m granian --interface wsgi --host 0.0.0.0 --port 8080 --no-ws \
             --workers "${GOODPUT_WEB_WORKERS:-1}" --blocking-threads 4 goodput_site.wsgi:application
         ;;

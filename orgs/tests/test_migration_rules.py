@@ -11,7 +11,14 @@ from django.conf import settings as configured
 from django.db import migrations, models
 
 from orgs import checks, migration_rules
-from orgs.migration_rules import TriggerSQL, org_migrations, refused_by_citus, statements_in
+from orgs.migration_rules import (
+    TriggerSQL,
+    newest_migrations,
+    not_written_down,
+    org_migrations,
+    refused_by_citus,
+    statements_in,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,6 +44,22 @@ def test_citus_refuses_nothing_of_any_migration() -> None:
 def test_the_release_before_can_live_with_every_later_migration() -> None:
     found = [one for migration in org_migrations() for one in migration_rules.unfit_for_the_version_before(migration)]
     assert [str(one) for one in found] == []
+
+
+def test_what_the_changelog_calls_released_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert not_written_down(changelog) == ""
+    monkeypatch.setattr(migration_rules, "RELEASED_VERSION", "")
+    monkeypatch.setattr(migration_rules, "RELEASED", {})
+    dated = changelog.replace("## [Unreleased]", "## [Unreleased]\n\n## [9.0.0] - 2027-01-31")
+    said = not_written_down(dated)
+    assert 'RELEASED_VERSION = "9.0.0", RELEASED = {' in said
+    monkeypatch.setattr(migration_rules, "RELEASED_VERSION", "9.0.0")
+    assert not_written_down(dated) != ""
+    monkeypatch.setattr(migration_rules, "RELEASED", newest_migrations())
+    assert not_written_down(dated) == "" == not_written_down(dated, "9.0.0")
+    assert "no dated section for 9.0.1" in not_written_down(dated, "9.0.1")
+    assert {"fleet", "claims"} <= set(newest_migrations())
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from goodput_site.guide import building, content, publishing, releases
+from orgs.migration_rules import not_written_down
 
 VERSION = re.compile(r"\d+\.\d+\.\d+[0-9A-Za-z.+-]*")
 
@@ -35,6 +36,8 @@ class Command(BaseCommand):
             raise CommandError(f"This is no version and date: {version}, {date}")
         key = None
         if options["sign_key"]:
+            if missing := not_written_down((settings.BASE_DIR / "CHANGELOG.md").read_text(), version):
+                self.stderr.write(f"Before others get it: {missing}")
             try:
                 key = building.read_key(options["sign_key"])
             except (OSError, ValueError, TypeError) as error:
