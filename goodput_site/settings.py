@@ -121,6 +121,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "allauth.account.middleware.AccountMiddleware",
+    "orgs.activity.SessionActivity",
     "orgs.middleware.OrgMiddleware",
 ]
 ROOT_URLCONF = "goodput_site.urls"

@@ -6,6 +6,7 @@ OrgError
 ├── NoSuchOrg         404 no_such_org: it does not exist, or it is not yours (one answer for both)
 ├── OrgInvalid        422 invalid_slug, slug_taken, invalid_scope, default_secret, last_owner, …
 ├── NotAllowed        403 owner_only: this role may not do this
+├── LinkOver          410 link_over: of a new address; used, too old, somebody else's (one answer for all)
 ├── InvitationOver    410 invitation_over: used, revoked, expired, sent again, or never made (one answer for all)
 └── TooManyAttempts   429 too_many_attempts: too many passwords tried; `wait_seconds` until the next may be
 """
@@ -55,6 +56,13 @@ class NotAllowed(OrgError):
 
     code = "not_allowed"
     status = 403
+
+
+class LinkOver(OrgError):
+    """A link to a new address that leads nowhere."""
+
+    code = "link_over"
+    status = 410
 
 
 class InvitationOver(OrgError):

@@ -21,6 +21,14 @@ class LoginForm(AllauthLoginForm):
         self.fields["password"].help_text = ""
 
 
+class NewAddressForm(forms.Form):
+    """Another e-mail address."""
+
+    email = forms.EmailField(
+        label="New e-mail address", max_length=254, widget=forms.EmailInput(attrs={"autocomplete": "email"})
+    )
+
+
 class _NewPassword:
     """Labels of a new password, the same on every page that sets one."""
 

@@ -87,10 +87,10 @@ def not_written_down(changelog: str, version: str = "") -> str:
     if version and version not in dated:
         return f"CHANGELOG.md has no dated section for {version}: ## [{version}] - YYYY-MM-DD"
     newest = dated[0] if dated else ""
-    if RELEASED_VERSION == newest and (not newest or set(RELEASED) == set(newest_migrations())):
+    if newest == RELEASED_VERSION and (not newest or set(RELEASED) == set(newest_migrations())):
         return ""
     return (
-        f"{newest or 'Nothing'} is released by CHANGELOG.md, {RELEASED_VERSION or 'nothing'} by orgs/migration_rules.py."
+        f"CHANGELOG.md: {newest or 'nothing'} is released; orgs/migration_rules.py: {RELEASED_VERSION or 'nothing'}."
         f' Write there: RELEASED_VERSION = "{newest}", RELEASED = {newest_migrations() if newest else {}}'
     )
 

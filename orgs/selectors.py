@@ -43,6 +43,8 @@ ACTIONS = {
     "batches.retried": "sent failed batches to the fold again",
     "task.retried": "sent a failed task again:",
     "rules.adopted": "adopted rule set",
+    "user.address": "changed the address to",
+    "user.address_asked": "asked for another address of",
     "user.created": "made an account for",
     "user.link": "made a one-time link for",
     "user.login": "signed in",

@@ -1,4 +1,4 @@
-"""Routes of people: the way in, out and around. Sign-up and changes of address are left out: people are invited."""
+"""Routes of people: the way in, out and around. Sign-up is left out: people are invited."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from allauth.socialaccount.providers.openid_connect import views as oidc
 from django.urls import include, path
 from django.views.decorators.http import require_POST
 
-from orgs import views
+from orgs import views, views_account
 
 login, logout = views.LoginView.as_view(), require_POST(account.logout)
 urlpatterns = [
@@ -27,6 +27,9 @@ urlpatterns = [
         "password/new/<str:uidb36>/<str:key>/", account.password_reset_from_key, name="account_reset_password_from_key"
     ),
     path("password/new/done/", account.password_reset_from_key_done, name="account_reset_password_from_key_done"),
+    path("account/address/", views_account.address, name="new_address"),
+    path("account/address/", views_account.address, name="account_email"),  # the library's name
+    path("account/address/<str:token>/", views_account.confirm_address, name="new_address_link"),
     path("account/confirm/", account.reauthenticate, name="account_reauthenticate"),
     path("account/second-factor/", include("allauth.mfa.urls")),
     path("account/sessions/", include("allauth.usersessions.urls")),

@@ -7,6 +7,8 @@ may hold the name of an org that is not theirs.
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
@@ -27,6 +29,7 @@ PEOPLE = ("viewer", "finance", "admin", "owner", "provider")
 KEYS = ("ingest", "read", "admin_read")
 STRANGERS = ("nobody", "outsider", "others_key")
 
+LINK = re.compile(r'(?:href|hx-get)="([^"#]*)')
 Row = dict[str, set[int]]
 
 
@@ -395,6 +398,33 @@ def test_isolation_who_sees_some_clusters_reads_nothing_of_the_others(
     assert MINE in words_of(everybody["person"].get("/v1/nodes"))
     assert MINE in words_of(everybody["key"].get("/v1/nodes"))
     assert "hidden-" in words_of(callers["viewer"].get("/o/alpha/fleet.csv"))  # and there is something to hide
+
+
+@pytest.mark.parametrize("role", ["viewer", "finance"])
+def test_isolation_no_page_leads_who_sees_some_clusters_to_one_that_refuses_them(
+    role: str, alpha: Any, client_of: Any
+) -> None:
+    """Every link of the org's pages, from page to page: what shows all clusters is not linked for them."""
+    from orgs.services import create_user, set_role
+
+    plant(alpha, "hidden-cluster", PLANTED + 1)
+    person = create_user("restricted@alpha.example", actor="test")
+    set_role(person, alpha, role, clusters=[MINE], actor="test")
+    client, start = client_of(person), f"/o/{alpha.slug}/"
+    linked_from, waiting, refused = {start: ""}, [start], []
+    while waiting:
+        url = waiting.pop()
+        response = client.get(url)
+        if response.status_code == 403:
+            refused.append(f"{linked_from[url]} leads to {url}")
+        found = LINK.findall(response.content.decode()) if "html" in response.get("Content-Type", "") else []
+        for link in [*found, response.get("Location", "")]:
+            path = html.unescape(link).partition("?")[0]  # a page with other filters is the same page
+            if path.startswith(start) and path not in linked_from:
+                linked_from[path] = url
+                waiting.append(path)
+    assert refused == []
+    assert len(linked_from) >= 15
 
 
 # The table itself is tested: what it guards is taken away, and it must notice.

@@ -70,7 +70,12 @@ def qr_of(text: str) -> SafeString:
 @register.simple_tag(takes_context=True)
 def account_tabs(context: dict[str, Any]) -> list[tuple[str, str, bool]]:
     """(label, address, whether it is open) of the sections of a person's own account."""
-    places = [("Password", "password_change"), ("Second factor", "mfa_index"), ("Sessions", "usersessions_list")]
+    places = [
+        ("Password", "password_change"),
+        ("Address", "new_address"),
+        ("Second factor", "mfa_index"),
+        ("Sessions", "usersessions_list"),
+    ]
     if settings.GOODPUT_OIDC_URL:
         places.append(("Single sign-on", "socialaccount_connections"))
     here = context["request"].path
