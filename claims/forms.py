@@ -15,7 +15,7 @@ from claims.errors import ContractError
 #: Fields with a place of their own; everything else stands in `terms` as JSON.
 PLACES = (
     "name", "effective_from", "effective_to", "zone", "currency", "fee_charged", "min_healthy", "pooling",
-    "ambiguous_counts", "customer",
+    "ambiguous_counts", "customer", "account", "contact",
 )  # fmt: skip
 MAX_GPUS = 64
 
@@ -65,11 +65,21 @@ def contract_from_form(data: Mapping[str, str], entry: Entry | None) -> tuple[Te
 
 
 def units_of(nodes: str, gpus: str, scope: str) -> list[dict[str, Any]]:
-    """One node a line; each is a unit with its GPUs as members, or each GPU is one where the scope says so."""
+    """One node a line, perhaps with the provider's own id (`gpu-017 = i-0abc`); each is a unit with its GPUs as
+    members, or each GPU is one where the scope says so.
+    """
     if not gpus.strip().isascii() or not gpus.strip().isdigit() or not 1 <= int(gpus) <= MAX_GPUS:
         raise ContractError(f"GPUs per node: a number from 1 to {MAX_GPUS}.", "gpus")
-    names = [name for line in nodes.splitlines() if (name := line.strip())]
-    places = {name: [f"{name}/gpu{index}" for index in range(int(gpus))] for name in names}
+    ids: dict[str, str] = {}
+    for line in nodes.splitlines():
+        name, _, own = line.partition("=")
+        if name.strip():
+            ids[name.strip()] = own.strip()
+    places = {name: [f"{name}/gpu{index}" for index in range(int(gpus))] for name in ids}
     if scope == "gpu":
-        return [{"name": place} for members in places.values() for place in members]
-    return [{"name": name, "members": members} for name, members in places.items()]
+        return [{"name": place, **_own(ids[name])} for name, members in places.items() for place in members]
+    return [{"name": name, "members": members, **_own(ids[name])} for name, members in places.items()]
+
+
+def _own(provider_id: str) -> dict[str, str]:
+    return {"provider_id": provider_id} if provider_id else {}

@@ -127,7 +127,7 @@ def gather(contract: Contract, month: str, now: datetime) -> Gathered:
     nodes = _nodes(contract, terms)
     spans = rule_spans(first_ms, end_ms)
     facts, digests = _facts(nodes, first_ms, end_ms, spans)
-    witnessed, witnesses = _witnesses(terms, nodes, first_ms, end_ms)
+    witnessed, witnesses = _witnesses(terms, nodes, first_ms, end_ms, ms_at(now) or 0)
     overlays = list(Overlay.objects.filter(Q(contract=contract) | Q(contract=None), withdrawn_at=None))
     planned = [*window_rows(nodes, first_ms, period.end_ms), *ticket_rows(nodes, first_ms, period.end_ms)]
     invoice = Invoice.objects.filter(contract=contract, month=month).first()
@@ -198,11 +198,13 @@ def rule_spans(first_ms: int, end_ms: int) -> list[RuleSpan]:
     return out
 
 
-def _witnesses(terms: Terms, nodes: Sequence[Node], first_ms: int, end_ms: int) -> tuple[dict[str, Spans], str]:
+def _witnesses(
+    terms: Terms, nodes: Sequence[Node], first_ms: int, end_ms: int, now_ms: int
+) -> tuple[dict[str, Spans], str]:
     """Each node's slots in which a pair of witnesses was alive, and that in words; asked only where it matters."""
     if UNREACHABLE not in terms.counts:
         return {}, "not asked: this contract does not count lost connectivity"
-    found = witnessed_spans(nodes, first_ms, end_ms)
+    found = witnessed_spans(nodes, first_ms, end_ms, now_ms)
     if not found:
         return {}, "none: no probe watched these nodes while others of their cluster were heard"
     return found, f"a probe and peers, for {len(found)} of {len(nodes)} nodes"

@@ -142,6 +142,23 @@ class NodeMonth(models.Model):
         return f"{self.month} of node {self.node_id}"
 
 
+class PeerDay(models.Model):
+    """When the server took batches of a node's peers on a past UTC day, joined where they vouch for what lies between;
+    derived from the inbox and the packs. `keys`: the node's own identities, whose batches count for nothing.
+    """
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")
+    day = models.IntegerField(help_text="Days since 1970 UTC.")
+    keys = models.TextField()
+    spans = models.JSONField(help_text="[first, last] in ms since 1970 UTC.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["node", "day"], name="claims_peerday_day")]
+
+    def __str__(self) -> str:
+        return f"peers of node {self.node_id} on day {self.day}"
+
+
 class Report(models.Model):
     """A month under a contract. A draft changes until it is issued; what is issued stays as it is.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from fleet.domain.context import Span
 from fleet.models import Node
@@ -38,6 +39,12 @@ select at from hop where at is not null
 """
 
 
+_FIRST = """
+select min(received_at) from fleet_inbox
+ where cluster = %(cluster)b and sample_day between %(first_day)b and %(last_day)b
+   and not (hw_id = any(%(hw)b) or (hw_id is null and node = any(%(names)b)))
+   and received_at > %(low)b and received_at <= %(high)b
+"""
 _EVER = """
 select exists (select 1 from fleet_inbox where cluster = %(cluster)b and received_at <= %(high)b
     and not (hw_id = any(%(hw)b) or (hw_id is null and node = any(%(names)b))))
@@ -60,43 +67,76 @@ def peer_spans(node_id: int, from_ms: int, to_ms: int, seen_ms: int | None = Non
     nothing that came after it counts.
     """
     node = Node.objects.select_related("cluster").get(pk=node_id)
-    if not Node.objects.filter(cluster=node.cluster, merged_into=None).exclude(pk=node_id).exists():
+    if not has_peers(node):
         return None
     end_ms = min(to_ms, from_ms + LONGEST_MS)
     high_ms = end_ms + HOP_MS if seen_ms is None else min(end_ms + HOP_MS, seen_ms)
-    mine = [(node.identity, node.key), *Node.objects.filter(merged_into=node).values_list("identity", "key")]
-    names = [identity for identity, _ in mine]
-    values = {
-        "cluster": node.cluster.name,
-        "first_day": _at(from_ms - HOP_MS).date() - timedelta(days=1),
-        "last_day": _at(high_ms).date() + timedelta(days=1),
-        "hw": [name[3:] for name in names if name.startswith("hw:")],
-        "names": [name[5:] for name in names if name.startswith("name:")],
-        "low": _at(from_ms - HOP_MS),
-        "high": _at(high_ms),
-        "hop": HOP,
-        "keys": [key for _, key in mine],
-    }
-    receipts = [(ms, ms) for (at,) in execute(_HOPS, values) if (ms := int(at.timestamp() * 1000))]
-    receipts += [(int(a.timestamp() * 1000), int(b.timestamp() * 1000)) for a, b in execute(_SPANS, values)]
-    receipts.sort()
+    values = _values(node, from_ms - HOP_MS, high_ms)
+    receipts = _receipts(values)
     if not receipts and not execute(_EVER, values)[0][0]:
         return None  # it was alone then, whoever came later
     if seen_ms is not None and receipts and end_ms <= seen_ms:
         receipts.append((seen_ms, seen_ms))
-    return _joined(receipts, from_ms, end_ms)
+    return joined(receipts, from_ms, end_ms)
 
 
-def _joined(receipts: Sequence[Span], from_ms: int, to_ms: int) -> tuple[Span, ...]:
+def has_peers(node: Node) -> bool:
+    """Whether its cluster has another node."""
+    return Node.objects.filter(cluster=node.cluster_id, merged_into=None).exclude(pk=node.pk).exists()
+
+
+def peer_receipts(node: Node, from_ms: int, to_ms: int) -> list[Span]:
+    """When the server took batches of the node's peers in `(from_ms, to_ms]`: the first one, then hop by hop.
+
+    `chained` and `joined` make them whole. Those of neighbouring stretches, one after the other, are those of both, and
+    nothing that was received comes to a past stretch later.
+    """
+    values = _values(node, from_ms, to_ms)
+    found = _receipts(values)
+    first = execute(_FIRST, values)[0][0]
+    if first is not None:
+        found.insert(0, (ms := int(first.timestamp() * 1000), ms))
+    return sorted(found)
+
+
+def _values(node: Node, low_ms: int, high_ms: int) -> dict[str, Any]:
+    """What the statements ask with; receipts in `(low_ms, high_ms]`."""
+    mine = [(node.identity, node.key), *Node.objects.filter(merged_into=node).values_list("identity", "key")]
+    names = [identity for identity, _ in mine]
+    return {
+        "cluster": node.cluster.name,
+        "first_day": _at(low_ms).date() - timedelta(days=1),
+        "last_day": _at(high_ms).date() + timedelta(days=1),
+        "hw": [name[3:] for name in names if name.startswith("hw:")],
+        "names": [name[5:] for name in names if name.startswith("name:")],
+        "low": _at(low_ms),
+        "high": _at(high_ms),
+        "hop": HOP,
+        "keys": sorted(key for _, key in mine),
+    }
+
+
+def _receipts(values: dict[str, Any]) -> list[Span]:
+    receipts = [(ms, ms) for (at,) in execute(_HOPS, values) if (ms := int(at.timestamp() * 1000))]
+    receipts += [(int(a.timestamp() * 1000), int(b.timestamp() * 1000)) for a, b in execute(_SPANS, values)]
+    return sorted(receipts)
+
+
+def joined(receipts: Sequence[Span], from_ms: int, to_ms: int) -> tuple[Span, ...]:
     """Receipts, or spans of them, at most a hop apart as spans, cut to `[from_ms, to_ms]`; sorted in and out."""
+    cut = ((max(a, from_ms), min(b, to_ms)) for a, b in chained(receipts))
+    return tuple((a, b) for a, b in cut if a < b)
+
+
+def chained(receipts: Sequence[Span]) -> list[Span]:
+    """The same, not cut; a receipt that nothing is near stays as a span of no length."""
     spans: list[Span] = []
     for first, last in receipts:
         if spans and first - spans[-1][1] <= HOP_MS:
             spans[-1] = (spans[-1][0], max(spans[-1][1], last))
         else:
             spans.append((first, last))
-    cut = ((max(a, from_ms), min(b, to_ms)) for a, b in spans)
-    return tuple((a, b) for a, b in cut if a < b)
+    return spans
 
 
 def _at(ms: int) -> datetime:

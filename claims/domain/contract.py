@@ -100,12 +100,14 @@ class Deadline:
 @dataclass(frozen=True, slots=True)
 class Unit:
     """What a percentage is judged by: a GPU, node, group or domain with its members; `min_healthy` of them must be
-    healthy (None: as the contract says). Without members its own subject decides.
+    healthy (None: as the contract says). Without members its own subject decides. `provider_id`: what the provider
+    calls it, for the ticket.
     """
 
     name: str
     members: tuple[str, ...] = ()
     min_healthy: int | None = None
+    provider_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,8 @@ class Contract:
     deadline: Deadline | None = None
     filing_channel: str = ""
     filing_subject: str = ""
+    account: str = ""
+    contact: str = ""
     evidence: tuple[str, ...] = field(default=())
 
     @property

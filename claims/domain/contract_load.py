@@ -260,12 +260,13 @@ def _units(key: str, value: Any) -> tuple[Unit, ...]:
         raise ContractError(f"{key} must be a list of tables.", key)
     out = []
     for one in value:
-        table = _table(key, one, ("name",), ("members", "min_healthy"))
+        table = _table(key, one, ("name",), ("members", "min_healthy", "provider_id"))
         members = _texts()(f"{key}.members", table.get("members", ()))
         if len(set(members)) != len(members):
             raise ContractError(f"{table['name']} names a member twice.", key)
         least = table.get("min_healthy")
-        out.append(Unit(_text(key, table["name"]), members, None if least is None else _integer(key, least)))
+        healthy = None if least is None else _integer(key, least)
+        out.append(Unit(_text(key, table["name"]), members, healthy, _text(key, table.get("provider_id", ""))))
     return tuple(out)
 
 
@@ -378,6 +379,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
         for name in (
             "name", "version", "zone", "term_starts", "currency", "stacking_group", "effective_from", "effective_to",
             "provider", "customer", "source", "claim_deadline", "filing_channel", "filing_subject",
+            "account", "contact",
         )
     },
 }  # fmt: skip

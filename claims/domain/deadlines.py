@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from claims.domain.contract import Contract, Deadline, Unit
+from claims.domain.evaluate import POOLED
 from claims.domain.incidents import Incident
 from claims.domain.money import percent_text
 from claims.domain.periods import Period, utc_text, zone_of
@@ -20,6 +21,9 @@ ALWAYS_NEEDED = {
     "resource_ids": "the provider's own ids of the resources",
     "contact": "name and address of the person who files",
 }
+
+
+SHOWN = 8  # names in a list of what is missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,8 @@ class Draft:
 def opening_ticket(contract: Contract, unit: Unit, incident: Incident, known: Mapping[str, str]) -> Draft:
     """The ticket to open at detection: it starts the clock where the contract says so, and keeps the claim possible.
 
-    `known`: what the org has entered (`account`, `resource_ids`, `contact`, and answers to the contract's own list of
-    evidence by its words).
+    `known`: what is entered beside the contract (`account`, `resource_ids`, `contact`, answers to its own list of
+    evidence by its words); it goes before what the contract says.
     """
     start = utc_text(slot_start(incident.first_slot))
     lines = [
@@ -81,7 +85,8 @@ def opening_ticket(contract: Contract, unit: Unit, incident: Incident, known: Ma
         "Please confirm the time at which you received this report and the time at which you confirm the fault.",
         "We expressly reserve the service credit that our agreement gives for this outage.",
     ]
-    return _draft(contract, contract.filing_subject or f"Outage of {unit.name} since {start}", lines, known)
+    subject = contract.filing_subject or f"Outage of {unit.name} since {start}"
+    return _draft(contract, subject, lines, known, (unit,))
 
 
 def claim_ticket(
@@ -101,23 +106,40 @@ def claim_ticket(
             start, end = utc_text(slot_start(one.first_slot)), utc_text(slot_start(one.end_slot))
             lines.append(f"  {start} to {end} (UTC), {one.counted_s} s counted: {reasons}")
     subject = contract.filing_subject or f"SLA credit request, {contract.name}, {result.period.label}"
-    draft = _draft(contract, subject, lines, known)
+    units = contract.units if result.units and result.units[0].name == POOLED else _units_of(contract, result)
+    draft = _draft(contract, subject, lines, known, units)
     if result.claim is None:
         return Draft(draft.subject, draft.body, (f"a result: it reads {result.status}", *draft.missing))
     return draft
 
 
-def _draft(contract: Contract, subject: str, lines: Iterable[str], known: Mapping[str, str]) -> Draft:
+def _units_of(contract: Contract, result: Result) -> tuple[Unit, ...]:
+    """The units that a credit is asked for; all of them where it is for none by itself."""
+    asked = {unit.name for unit in result.units if unit.readings[result.basis].credit.amount}
+    return tuple(unit for unit in contract.units if unit.name in asked) or contract.units
+
+
+def _draft(
+    contract: Contract, subject: str, lines: Iterable[str], known: Mapping[str, str], units: Sequence[Unit]
+) -> Draft:
+    said = {"account": contract.account, "contact": contract.contact, "resource_ids": _ids(units), **known}
     body = list(lines)
     missing = []
     for key, name in (*ALWAYS_NEEDED.items(), *((one, one) for one in contract.evidence)):
-        if known.get(key):
-            body.append(f"{name[:1].upper()}{name[1:]}: {known[key]}")
-        else:
+        if said.get(key):
+            body.append(f"{name[:1].upper()}{name[1:]}: {said[key]}")
+        nameless = [unit.name for unit in units if not unit.provider_id] if key == "resource_ids" else []
+        if not said.get(key):
             missing.append(name)
+        elif nameless and key not in known:
+            missing.append(f"{name}: {', '.join(nameless[:SHOWN])}{' and more' * (len(nameless) > SHOWN)}")
     if not contract.filing_channel:
         missing.append("the channel by which the provider takes claims")
     return Draft(subject, "\n".join(body) + "\n", tuple(missing))
+
+
+def _ids(units: Sequence[Unit]) -> str:
+    return ", ".join(f"{unit.name} = {unit.provider_id}" for unit in units if unit.provider_id)
 
 
 def _after(event_ms: int, rule: Deadline, zone: str) -> int:

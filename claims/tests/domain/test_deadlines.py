@@ -72,6 +72,33 @@ def test_the_claim_lists_each_outage_in_utc_and_the_amount():
     assert draft.missing == ()
 
 
+def test_what_the_provider_asks_of_everybody_can_stand_in_the_contract():
+    said = {"account": "sub-4242", "contact": "Ada, ada@example.org", "filing_channel": "portal"}
+    named = {"units": [{"name": "n1", "provider_id": "i-0abc"}]}
+    contract, result, found = computed(**said, **named)
+    for draft in (
+        claim_ticket(contract, result, found, {}),
+        opening_ticket(contract, contract.units[0], found["n1"][0], {}),
+    ):
+        assert draft.missing == ()
+        for wanted in (
+            "Account, subscription or project: sub-4242",
+            "The provider's own ids of the resources: n1 = i-0abc",
+            "Name and address of the person who files: Ada, ada@example.org",
+        ):
+            assert wanted in draft.body.splitlines()
+    assert "sub-9" in claim_ticket(contract, result, found, {"account": "sub-9"}).body
+
+
+def test_units_without_an_id_of_the_providers_are_named_as_missing():
+    units = [{"name": "n1", "provider_id": "i-1"}, {"name": "n2"}]
+    contract = terms(units=units, filing_channel="portal")
+    both = {name: line((0, 200, bad(XID))) for name in ("n1", "n2")}
+    result = evaluate(contract, inputs(both))
+    draft = claim_ticket(contract, result, {}, {"account": "1", "contact": "Ada"})
+    assert draft.missing == ("the provider's own ids of the resources: n2",)
+
+
 def test_a_result_without_a_claim_is_missing_from_the_ticket():
     contract = terms(minimum_coverage_percent="100")
     result = evaluate(contract, inputs({"n1": [FactRun(FIRST, FIRST + 1000, HEALTHY)]}))
