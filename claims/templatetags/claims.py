@@ -76,3 +76,20 @@ def reason(code: str) -> str:
     """`GPU fell off the bus (XID_79)`: a reason of the rule set in words."""
     rule = load_rules().reasons.get(code)
     return code if rule is None else f"{rule.title} ({code})"
+
+
+@register.filter
+def figures(difference: dict[str, list[str | None]]) -> list[tuple[str, str, str]]:
+    """(figure, before, after) of a difference, for people: seconds as hours and minutes."""
+    return [(_figure(name), _shown(name, before), _shown(name, after)) for name, (before, after) in difference.items()]
+
+
+def _figure(name: str) -> str:
+    unit, found, reading = name.partition(": counted seconds, ")
+    return f"{unit} counted, {reading} reading" if found else name
+
+
+def _shown(name: str, value: str | None) -> str:
+    if value is None:
+        return "–"
+    return str(duration(value)) if ": counted seconds, " in name else value

@@ -247,7 +247,7 @@ def check(name: str, body: bytes) -> None:
     found = answers(list(findings.values()))
     assert (found["arithmetic"], found["integrity"], found["anchors"]) == (PASS, PASS, PASS), findings["anchors"].detail
     assert "100.0 % time stamps of Test TSA" in findings["anchors"].detail, name
-    assert "documents (contract, rules) were anchored before the period began" in findings["terms"].detail
+    assert "documents (contract, rules, amendments) were anchored before they counted" in findings["terms"].detail
     assert json.loads(files["manifest.json"])["title"] == "Statement with outside anchors"
     assert json.loads(files["result.json"])["is_simulated"] is True
 
