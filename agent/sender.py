@@ -24,6 +24,7 @@ log = logging.getLogger("goodput.sender")
 
 LIVE_MS = 90_000  # a batch younger than this goes before the backlog
 IDLE_S = 5.0
+OF_THE_SERVER = (429, 503)  # says nothing of the batch: a live one stays the next to be sent
 
 Signer = Callable[[bytes], Optional[str]]
 TokenReader = Callable[[], Optional[str]]
@@ -137,7 +138,8 @@ class Sender:
         if outcome.action == contract.SPLIT:
             return 0.0
         self.result = "fail"
-        self._settle(lambda: outbox.release(batch, now.ts, outcome.why, count=outcome.action == contract.RETRY))
+        counts = outcome.action == contract.RETRY and reply.status not in OF_THE_SERVER
+        self._settle(lambda: outbox.release(batch, now.ts, outcome.why, count=counts))
         return self._failed(outcome)
 
     def _with_signature(self, outcome: contract.Outcome) -> contract.Outcome:

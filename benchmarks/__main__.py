@@ -20,8 +20,24 @@ from typing import Any
 
 from benchmarks import common
 
-BENCHMARKS = ("ingest", "fold", "refold", "store", "read", "pages", "growth", "report", "pack", "agent", "peers")
-NEEDS_SERVICES = {"ingest", "refold", "store", "read", "pages", "growth", "pack", "peers"}
+BENCHMARKS = (
+    *(
+        "payload",
+        "ingest",
+        "sustained",
+        "storm",
+        "fold",
+        "refold",
+        "store",
+        "read",
+        "pages",
+        "growth",
+        "report",
+        "pack",
+    ),
+    *("agent", "peers"),
+)
+NEEDS_SERVICES = set(BENCHMARKS) - {"payload", "fold", "report", "agent"}
 INSIDE = "GOODPUT_BENCH"  # set in the process that measures
 
 

@@ -6,6 +6,7 @@ import http.client
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,24 @@ def web(**env: str) -> Iterator[tuple[int, int]]:
     finally:
         server.terminate()
         server.wait(10)
+
+
+@contextmanager
+def workers() -> Iterator[list[int]]:
+    """The pids of one worker with one process and of beat, as the launcher starts them: what arrives is folded."""
+    with tempfile.TemporaryDirectory(prefix="goodput-bench-") as folder:
+        celery = [sys.executable, "-m", "celery", "-A", "goodput_site.celery:app"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        worker = [*celery, "worker", "--pool", "prefork", "-c", "1", "--without-gossip", "--without-mingle"]
+        beat = [*celery, "beat", "-s", f"{folder}/schedule"]
+        started = [subprocess.Popen(command, **quiet) for command in (worker, beat)]  # type: ignore[call-overload]
+        try:
+            yield [process.pid for process in started]
+        finally:
+            for process in reversed(started):
+                process.terminate()
+            for process in started:
+                process.wait(60)
 
 
 def _wait(port: int) -> None:

@@ -18,13 +18,18 @@ from orgs.schemas import ORGS_PER_STATEMENT
 MAX_ATTEMPTS = 3  # a batch, or a node's re-fold, that failed this often is set aside with its error
 
 
-def orgs_with_work(orgs: Iterable[Org]) -> list[int]:
-    """Ids of the orgs in which a batch waits, an hour is dirty, or a crash took what is open, in the order given."""
+def orgs_with_work(orgs: Iterable[Org], waited_s: float = 0.0) -> list[int]:
+    """Ids of the orgs in which a batch waits, an hour is dirty, or a crash took what is open, in the order given.
+
+    `waited_s`: how long a batch must have waited to count.
+    """
     rows = _ask(
         orgs,
-        "(select {id}::bigint where exists (select 1 from {waiting})"
+        "(select {id}::bigint where exists (select 1 from (select received_at from {waiting} order by id limit 1) w"
+        " where w.received_at <= clock_timestamp() - interval '1 second' * {waited})"
         " or exists (select 1 from {live} where dirty_hour is not null and attempts < {max})"
         " or not exists (select 1 from {whole}))",
+        waited=waited_s,
     )
     return [row[0] for row in rows]
 
@@ -75,7 +80,7 @@ def unfolded_before(hour: int) -> int:
     return int(rows[0][0])
 
 
-def _ask(orgs: Iterable[Org], branch: str) -> list[tuple[Any, ...]]:
+def _ask(orgs: Iterable[Org], branch: str, **literals: float) -> list[tuple[Any, ...]]:
     """The rows of `branch` over all orgs, some hundred of them in one statement that the connection keeps prepared."""
     found: list[tuple[Any, ...]] = []
     for chunk in _chunks(list(orgs)):
@@ -83,6 +88,7 @@ def _ask(orgs: Iterable[Org], branch: str) -> list[tuple[Any, ...]]:
             sql.SQL(branch).format(
                 id=sql.Literal(org.pk),
                 max=sql.Literal(MAX_ATTEMPTS),
+                **{name: sql.Literal(value) for name, value in literals.items()},
                 waiting=sql.Identifier(org.schema_name, "fleet_waiting"),
                 whole=sql.Identifier(org.schema_name, "fleet_whole"),
                 live=sql.Identifier(org.schema_name, "fleet_nodelive"),

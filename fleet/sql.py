@@ -11,10 +11,22 @@ from django.db import connection
 
 def execute(statement: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Run a statement (placeholders `%b`) in the current org; its rows, none for a write."""
-    # Django's cursor sets the org's search_path; its connection's own cursor can send binary.
-    with connection.cursor() as django_cursor, psycopg.Cursor(django_cursor.connection) as cursor:
+    _enter_org()
+    with psycopg.Cursor(connection.connection) as cursor:
         cursor.execute(statement, parameters, binary=True)
         return cursor.fetchall() if cursor.description else []
+
+
+def _enter_org() -> None:
+    """Have the connection's search_path be the org's. A Django cursor sets it; its connection's own can send binary.
+
+    Within a transaction it is set once: a chunk of the fold is dozens of statements, and each SET costs as much as one.
+    django-tenants (4.0) forgets that it was set at a change of org, a rollback (to a savepoint, too) and a reconnect.
+    """
+    if connection.in_atomic_block and connection.search_path_set_schemas:  # type: ignore[attr-defined]
+        return
+    with connection.cursor():
+        pass
 
 
 def columns(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:

@@ -408,3 +408,22 @@ def test_a_proxy_of_the_environment_is_used_and_no_proxy_honoured(tmp_path, back
     with pytest.raises(TransportError, match="host name"):
         Transport(parse_endpoint("http://goodput.invalid:8080/v1/batches")).post(b"", {})
     transport.close()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_has_no_room_now_leaves_the_live_batch_first(tmp_path, backend, status):
+    """Such an answer is about the server: the batch must not go behind a backlog of ten hours for it."""
+    rig = Rig(tmp_path, backend.url)
+    for _ in range(5):
+        rig.minute()
+        rig.store.assemble(rig.now_ms)
+    rig.now_ms += 600_000
+    rig.minute()
+    rig.store.assemble(rig.now_ms)
+    live = rig.store.outbox.lease(rig.now_ms - 90_000)
+    rig.store.outbox.release(live, rig.now_ms, count=False)
+    backend.behave = lambda handler, _body: handler.answer(status, b"") or True
+    for _ in range(3):
+        assert rig.sender.step() > 0
+    assert rig.store.outbox.lease(rig.now_ms - 90_000).id == live.id
+    rig.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -149,6 +150,27 @@ def test_a_late_batch_folds_its_own_time_again_and_not_all_that_came_after(
     expected = rows()
     refold_everything(timezone.now())
     assert rows() == expected
+
+
+def test_where_many_orgs_have_work_their_batches_gather_for_a_while(inside: Any, beta: Any, monkeypatch: Any) -> None:
+    from fleet import tasks
+
+    sent: list[int] = []
+    monkeypatch.setattr(tasks.fold_org, "apply_async", lambda args, **_: sent.append(*args))
+    monkeypatch.setattr(tasks, "FEW_ORGS", 1)
+    receive(packed()[0], key_for(inside), {})
+    assert (tasks.sweep(), sent) == (1, [inside.pk]), "few have work: at once"
+    receive(packed()[0], key_for(beta), {})
+    sent.clear()
+    assert (tasks.sweep(), sent) == (0, []), "many have: not before it waited"
+    Waiting.objects.update(received_at=timezone.now() - timedelta(seconds=tasks.GATHER_SECONDS))
+    assert (tasks.sweep(), sent) == (1, [inside.pk])
+    with tenant_context(beta):
+        NodeLive.objects.all().delete()
+        with connection.cursor() as cursor:
+            cursor.execute("truncate fleet_whole")
+    sent.clear()
+    assert (tasks.sweep(), sorted(sent)) == (2, sorted([inside.pk, beta.pk])), "a crash is mended at once"
 
 
 def test_a_batch_that_breaks_the_fold_is_set_aside_and_stops_nobody(inside: Any) -> None:

@@ -47,7 +47,12 @@ def main(arguments: Sequence[str]) -> int:
 def _plan(options: argparse.Namespace, seed: int, minutes: float) -> Plan:
     plan = Plan(seed, minutes, options.quick, options.agents, options.tick, keep=options.keep)
     if options.bug:
-        some = tuple(fault for fault in ALL if fault.name in WITH_A_BUG)
+        times = bugs.NEEDS.get(options.bug, {})
+        some = tuple(
+            dataclasses.replace(fault, times=times.get(fault.name, fault.times))
+            for fault in ALL
+            if fault.name in WITH_A_BUG or fault.name in times
+        )
         plan = dataclasses.replace(plan, faults=some, env=bugs.environment(options.bug), quick=True)
     return plan
 

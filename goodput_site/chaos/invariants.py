@@ -131,12 +131,13 @@ def hours_add_up(held: Held) -> Iterator[Finding]:
 
 
 def verdicts_are_true(books: Books, held: Held) -> Iterator[Finding]:
-    """I10, I17: of a healthy node, 100 where its samples vouch, unknown everywhere else, and never anything else."""
+    """Of a healthy node, I10: 100 in each slot that its samples vouch for; I17: unknown in every other slot."""
     instants: dict[tuple[str, str], list[int]] = defaultdict(list)
     for batch in held.batches:
         if books.sims.get(batch.node) == "healthy":
             instants[batch.org, batch.node] += [books.when[s] for s, _ in batch.samples if s in books.when]
-    wrong = []
+    wrong: list[tuple[str, int]] = []
+    invented: list[tuple[str, int]] = []
     for (org, node), found in instants.items():
         known = vouched_slots(found)
         last = max(found) // SLOT_MS
@@ -145,11 +146,14 @@ def verdicts_are_true(books: Books, held: Held) -> Iterator[Finding]:
                 continue
             for subject in row.subjects():
                 if subject[0] == "g":
-                    wrong += [(node, slot) for slot in wrong_slots(row.verdicts(subject), hour, known, last)]
+                    for slot in wrong_slots(row.verdicts(subject), hour, known, last):
+                        (wrong if slot in known else invented).append((node, slot))
         missing = {slot // SLOTS_PER_HOUR for slot in known} - {h for o, n, h in held.hours if (o, n) == (org, node)}
         wrong += [(node, hour * SLOTS_PER_HOUR) for hour in missing]
     if wrong:
         yield Finding("I10", f"slots of a healthy node with an untrue verdict, such as {_some(wrong)}", len(wrong))
+    if invented:
+        yield Finding("I17", f"slots without a sample that are not unknown, such as {_some(invented)}", len(invented))
 
 
 def vouched_slots(instants_ms: Iterable[int]) -> set[int]:

@@ -136,9 +136,11 @@ def _after(product: Product, held: Held, say: Callable[[str], None]) -> Iterator
     else:
         say(f"a fresh sample was seen after {time.monotonic() - began:.1f} s")
     for org in ("local", SECOND_ORG):
-        said = json.loads(product.manage("check_log", "--org", org, "--json"))
-        if said["problems"]:
-            yield Finding("I13", f"{org}: {said['problems'][0]}", len(said["problems"]))
+        said = json.loads(product.manage("check_log", "--org", org, "--sign", "--json"))
+        for problem in said["problems"]:
+            yield Finding("I9" if "lea" in problem else "I13", f"{org}: {problem}")
+        if not said["checkpoints"]:
+            yield Finding("I13", f"{org}: the log has no checkpoint")
         product.manage("refold", "--org", org, seconds=300)
     again = Held()
     read_server(product.contract()["DATABASE_URL"], again)

@@ -14,6 +14,7 @@ from django.test import Client
 from django_tenants.utils import schema_context, tenant_context
 
 from fleet.models import Cluster
+from fleet.sql import execute
 from orgs.services import create_org, delete_org
 from orgs.tests.probe_urls import ask
 
@@ -168,6 +169,31 @@ def test_a_rolled_back_savepoint_does_not_leave_the_org(alpha: Any, beta: Any) -
             Cluster.objects.bulk_create(twice)
         assert ask()["schema"] == alpha.schema_name
         assert Cluster.objects.count() == 1
+
+
+def test_statements_of_the_fold_do_not_trust_a_path_that_was_rolled_back(alpha: Any, beta: Any) -> None:
+    """Within a transaction `fleet.sql.execute` sets the search path once; a rollback to a savepoint undoes the SET."""
+
+    def where() -> str:
+        ((schema,),) = execute("select current_schema()::text", [])
+        return str(schema)
+
+    def enter_and_fail(org: Any) -> None:
+        with transaction.atomic(), tenant_context(org):
+            assert where() == org.schema_name
+            raise KeyError
+
+    with transaction.atomic(), tenant_context(alpha):
+        assert [where(), where()] == [alpha.schema_name] * 2
+        with pytest.raises(KeyError):
+            enter_and_fail(beta)
+        assert where() == alpha.schema_name
+        with tenant_context(beta):
+            with pytest.raises(KeyError):
+                enter_and_fail(beta)
+            assert where() == beta.schema_name, "the database is back in alpha here until it is told again"
+        assert where() == alpha.schema_name
+    assert where() == "public"
 
 
 def test_contexts_nest_and_come_back_after_an_exception(alpha: Any, beta: Any) -> None:

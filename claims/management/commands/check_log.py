@@ -10,7 +10,7 @@ from django.db import connection
 from django.utils import timezone
 
 from claims.domain.merkle import Checkpoint, Log
-from claims.ledger import all_hashes, append_new, load_key, origin_of
+from claims.ledger import all_hashes, append_new, load_key, make_checkpoint, origin_of
 from claims.management.in_org import in_org
 from claims.models import Leaf, SignedCheckpoint
 from claims.verify.notes import open_note
@@ -28,14 +28,17 @@ class Command(BaseCommand):
     help = "Check an org's log: one leaf for every batch, and checkpoints that agree with the leaves."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """--org, --json."""
+        """--org, --sign, --json."""
         parser.add_argument("--org", required=True, help="slug of the org")
+        parser.add_argument("--sign", action="store_true", help="first sign the log as it stands, as is done hourly")
         parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Append what was received so far, then check. Exits with 1 when something is wrong."""
         with in_org(options["org"]) as actor:
             append_new(actor.org, timezone.now())
+            if options["sign"]:
+                make_checkpoint(actor.org, timezone.now())
             answer = {"org": actor.org.slug, "leaves": Leaf.objects.count(), **_checked(actor.org)}
         if options["json"]:
             self.stdout.write(json.dumps(answer))

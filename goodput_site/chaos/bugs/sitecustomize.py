@@ -107,6 +107,111 @@ def no_sweep(tasks):
     tasks.orgs_with_work = lambda orgs: []
 
 
+def change_bytes(ingest):
+    """Some batches are stored with another content under their hash."""
+    import gzip
+
+    import msgpack
+
+    real = ingest._insert
+
+    def insert(schema, values):
+        if now_and_then():
+            batch = msgpack.unpackb(gzip.decompress(values["body"]), raw=False)
+            batch["agent_version"] = "0.0.0"
+            values = {**values, "body": gzip.compress(msgpack.packb(batch))}
+        return real(schema, values)
+
+    ingest._insert = insert
+
+
+def no_fsync(settings):
+    """PostgreSQL answers before the commit is on disk."""
+    settings.DATABASES["default"]["OPTIONS"]["options"] = "-c synchronous_commit=off"
+
+
+def dedup_off(ingest):
+    """What is sent again after a lost answer becomes a second row."""
+    real = ingest._insert
+
+    def insert(schema, values):
+        answer = real(schema, values)
+        if answer[2] and isinstance(values["sample_day"], datetime.date):
+            real(schema, {**values, "sample_day": values["sample_day"] - datetime.timedelta(days=1)})
+        return answer
+
+    ingest._insert = insert
+
+
+def seq_skips(outbox):
+    """An agent now and then leaves a seq out."""
+    real = outbox.Outbox._put
+
+    def put(self, key, value):
+        real(self, key, value + 1 if key == "seq" and value and now_and_then() else value)
+
+    outbox.Outbox._put = put
+
+
+def gives_up(outbox):
+    """An agent never tries a batch again that failed once."""
+    real = outbox.Outbox.lease
+
+    def lease(self, live_after_ms, skip=None):
+        batch = real(self, live_after_ms, skip)
+        if batch is not None and batch.attempts:
+            self._leased.discard(batch.id)
+            return None
+        return batch
+
+    outbox.Outbox.lease = lease
+
+
+def outbox_grows(outbox):
+    """A file beside the outbox takes twenty megabytes with each receipt."""
+    real = outbox.Outbox.delivered
+
+    def delivered(self, batch, now_ms, sync):
+        real(self, batch, now_ms, sync)
+        with open(f"{self.path}-kept", "ab") as kept:
+            kept.truncate(kept.tell() + 20_000_000)
+
+    outbox.Outbox.delivered = delivered
+
+
+def seconds_lost(node_rows):
+    """Some rows of node hours lack a slot in their sums."""
+    real = node_rows._sums
+
+    def sums(row):
+        numbers = real(row)
+        numbers[1] -= 15 if now_and_then(5) and numbers[1] else 0
+        return numbers
+
+    node_rows._sums = sums
+
+
+def slot_forgotten(strips):
+    """Of a long run of equal slots the last is not written."""
+    real = strips.HourRow.put
+
+    def put(self, subject, first, end, verdict):
+        real(self, subject, first, end - 1 if end - first >= 4 and subject[0] == "g" else end, verdict)
+
+    strips.HourRow.put = put
+
+
+def no_leaf(ledger):
+    """The log passes over some batches."""
+    ledger._NEW = ledger._NEW.replace(" order by", " and get_byte(i.sha256, 0) >= 8 order by")
+
+
+def wrong_root(ledger):
+    """Checkpoints are signed over another root than the log has."""
+    real = ledger.Checkpoint
+    ledger.Checkpoint = lambda origin, size, root: real(origin, size, bytes(32))
+
+
 BUGS = {
     "ack_before_commit": ("fleet.ingest", ack_before_commit),
     "store_twice": ("fleet.ingest", store_twice),
@@ -116,6 +221,16 @@ BUGS = {
     "fold_skips": ("fleet.decode", fold_skips),
     "unknown_is_up": ("fleet.domain.slots", unknown_is_up),
     "no_sweep": ("fleet.tasks", no_sweep),
+    "change_bytes": ("fleet.ingest", change_bytes),
+    "no_fsync": ("goodput_site.settings", no_fsync),
+    "dedup_off": ("fleet.ingest", dedup_off),
+    "seq_skips": ("agent.outbox", seq_skips),
+    "gives_up": ("agent.outbox", gives_up),
+    "outbox_grows": ("agent.outbox", outbox_grows),
+    "seconds_lost": ("fleet.node_rows", seconds_lost),
+    "slot_forgotten": ("fleet.domain.strips", slot_forgotten),
+    "no_leaf": ("claims.ledger", no_leaf),
+    "wrong_root": ("claims.ledger", wrong_root),
 }
 
 

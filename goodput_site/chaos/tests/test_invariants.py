@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
+import importlib.util
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from fleet.domain.placement import ReceivedBatch
 from fleet.domain.strips import HourRow
 from fleet.domain.verdicts import State
 from fleet.tests.domain.harness import Node
+from goodput_site.chaos.bugs import FINDS, NEEDS
 from goodput_site.chaos.faults import ALL, ELSEWHERE, Fault, Strike
 from goodput_site.chaos.invariants import judge, same_rows, vouched_slots
 from goodput_site.chaos.nemesis import schedule, torment
@@ -191,7 +193,7 @@ BROKEN: dict[Callable[[Books, Held], None], str] = {
     _skip_a_seq: "I6",
     _leave_one_unfolded: "I7",
     _lose_seconds: "I8",
-    _call_unknown_healthy: "I10",
+    _call_unknown_healthy: "I17",
     _call_healthy_unknown: "I10",
     _lose_an_hour: "I10",
     _enter_the_wrong_room: "I12",
@@ -214,6 +216,19 @@ def test_rows_that_differ_after_a_refold_are_found(good: tuple[Books, Held]) -> 
     changed = dict(good[1].bodies)
     changed[min(changed)] = b"other"
     assert [finding.invariant for finding in same_rows(good[1].bodies, changed)] == ["I11"]
+
+
+def test_every_invariant_has_a_deliberate_bug_and_each_bug_lies_over_code_that_is_there() -> None:
+    assert {invariant for invariant, _ in FINDS.values()} == {f"I{number}" for number in range(1, 18)}
+    spec = importlib.util.spec_from_file_location("bugs_laid_over", ROOT / "goodput_site/chaos/bugs/sitecustomize.py")
+    assert spec is not None
+    assert spec.loader is not None
+    laid = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(laid)
+    assert set(laid.BUGS) == set(FINDS)
+    for module_name, change in laid.BUGS.values():
+        assert importlib.util.find_spec(module_name) is not None, change
+    assert {name for times in NEEDS.values() for name in times} <= {fault.name for fault in ALL}
 
 
 def test_every_fault_of_the_list_is_here_or_held_elsewhere() -> None:
