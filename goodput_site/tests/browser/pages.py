@@ -129,6 +129,7 @@ PAGES: dict[str, tuple[State, ...]] = {
     f"{ORG}sla/<int:contract_id>/": (
         org("this month", "sla/{contract}/"),
         org("a month with a loss", "sla/{contract}/?month={month}"),
+        org("can't be measured", "sla/{unmeasured}/?month={month}"),
     ),
     f"{ORG}reports/": (org("some", "reports/"), quiet("reports/")),
     f"{ORG}reports/late/": (org("nothing", "reports/late/"),),

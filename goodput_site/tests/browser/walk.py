@@ -52,10 +52,13 @@ with tenant_context(org):
     members = ", ".join(f'"sim-0001/gpu{index}"' for index in range(8))
     terms = contract_from_toml(TERMS.replace("MEMBERS", members))
     contract = add_contract(terms, who, cluster="demo-claim").contract
+    reach = TERMS.replace('["hardware_failure"]', '["unreachable"]').replace("Sample terms", "Reach")
+    unmeasured = add_contract(contract_from_toml(reach.replace("MEMBERS", members)), who, cluster="demo-claim").contract
     start = datetime.fromtimestamp(plan.first_ms / 1000, UTC)
     add_overlay(who, contract=contract, kind="entitlement", resource="sim-0001", starts_at=start)
     report = issue_report(contract, f"{start:%Y-%m}", who, now=now)
     ids |= {"contract": contract.pk, "month": f"{start:%Y-%m}", "report": report.pk, "claim": Claim.objects.first().pk}
+    ids["unmeasured"] = unmeasured.pk
 
     nodes = list(Node.objects.filter(cluster__name="demo").order_by("name"))
     slot = int(now.timestamp()) // 15
