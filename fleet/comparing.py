@@ -19,7 +19,7 @@ from fleet.domain.slots import HOUR_MS
 from fleet.domain.strips import HourRow
 from fleet.models import Node, NodeHour
 from fleet.refold_batches import NodeBatches
-from fleet.refolding import last_hour, opening_state, stored_row
+from fleet.refolding import StoredRows, last_hour, opening_state
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,13 @@ def _compare_node(
     if not stored:
         return None
     first = min(stored)
+    rows = StoredRows(node.pk)
     refolded = refold(
         opening_state(node.pk, first),
         first,
         min(last_hour(node.pk, first, until_hour), until_hour - 1),
         NodeBatches(node.pk).load,
-        lambda hour: stored_row(node.pk, hour) if hour < first else None,
+        lambda hour: rows.load(hour) if hour < first else None,
         dated,
     )
     made = {hour: row for hour, row in refolded.rows.items() if from_hour <= hour < until_hour}

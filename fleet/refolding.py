@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
-from functools import cache
 
 from django.db import connection, transaction
 from django.db.models import F
@@ -19,7 +18,7 @@ from fleet.bodies import compress, load_row
 from fleet.dated import dated_for, hour_at
 from fleet.day_sums import forget_days
 from fleet.decode import decode_trusted
-from fleet.domain.node_hours import refold
+from fleet.domain.node_hours import opening_of, refold
 from fleet.domain.state import NodeState, OtherFormat
 from fleet.domain.strips import HourRow
 from fleet.domain.summary import current
@@ -27,7 +26,7 @@ from fleet.evidence import newest_of
 from fleet.folding import fold_waiting, instant, sealed_hour
 from fleet.incidents import sync_incidents
 from fleet.models import NodeHour, NodeLive
-from fleet.node_rows import remove_hours, write_hours
+from fleet.node_rows import read_rows, remove_hours, write_hours
 from fleet.node_summary import as_json, models_of
 from fleet.recovery import make_lives
 from fleet.refold_batches import NodeBatches
@@ -37,6 +36,7 @@ from fleet.sql import execute
 from fleet.waiting import Mark, is_moved, mark, unmark
 
 log = logging.getLogger(__name__)
+HOURS_READ = 12
 
 _LAST_HOUR = """
 select greatest(%b,
@@ -88,17 +88,19 @@ def refold_node(node_id: int, now: datetime) -> bool:
     if live.state is None:
         _fold_lost(live, now)
         return True
-    first = max(live.dirty_hour, sealed_hour())
+    sealed = sealed_hour()
+    first = max(live.dirty_hour, sealed)
     last = last_hour(node_id, max(first, live.dirty_through or first), hour_at(now))
     dated = dated_for([node_id])(node_id)
     rules = dated.rules(hour_at(now))
     batches = NodeBatches(node_id)
+    begin, opening = opening_of(first, closings(node_id, first), sealed)
     refolded = refold(
-        opening_state(node_id, first),
-        first,
+        opening,
+        begin,
         last,
         batches.load,
-        cache(lambda hour: stored_row(node_id, hour)),
+        StoredRows(node_id).load,
         dated,
         through_hour=live.dirty_through,
     )
@@ -190,18 +192,30 @@ def opening_state(node_id: int, hour: int) -> NodeState | None:
     None as well where that hour is sealed and an older version of the fold wrote the state: what held before then
     begins again with the next sample. Raises OtherFormat where the hour can be folded again.
     """
+    return next((state for _, state in closings(node_id, hour)), None)
+
+
+def closings(node_id: int, hour: int) -> Iterator[tuple[int, NodeState]]:
+    """(hour, closing state) of the hours before this one that hold items, newest first; of the sealed ones the newest
+    alone. Raises OtherFormat as `opening_state` does.
+    """
     earlier = NodeHour.objects.filter(node_id=node_id, hour__lt=hour).order_by("-hour").values_list("body", flat=True)
+    sealed: int | None = None
     for body in earlier.iterator(chunk_size=8):  # the first nearly always holds some; silence may leave a row of hours
         row = load_row(body)
-        if row.closing_state:
-            try:
-                return NodeState.from_bytes(row.closing_state)
-            except OtherFormat as error:
-                if not error.is_older or row.hour >= sealed_hour():
-                    raise
-                log.warning("node %s: the state of its last sealed hour can't be read: %s", node_id, error)
-                return None
-    return None
+        if not row.closing_state:
+            continue
+        try:
+            state = NodeState.from_bytes(row.closing_state)
+        except OtherFormat as error:
+            if not error.is_older or row.hour >= sealed_hour():
+                raise
+            log.warning("node %s: the state of its last sealed hour can't be read: %s", node_id, error)
+            return
+        yield row.hour, state
+        sealed = sealed_hour() if sealed is None else sealed
+        if row.hour < sealed:
+            return
 
 
 def last_hour(node_id: int, at_least: int, now_hour: int) -> int:
@@ -211,10 +225,21 @@ def last_hour(node_id: int, at_least: int, now_hour: int) -> int:
     return int(newest)
 
 
-def stored_row(node_id: int, hour: int) -> HourRow | None:
-    """A node hour as it is stored."""
-    body = NodeHour.objects.filter(node_id=node_id, hour=hour).values_list("body", flat=True).first()
-    return None if body is None else load_row(body)
+class StoredRows:
+    """A node's hours as they are stored, read some hours ahead; they are asked for about in order."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self._rows: dict[int, HourRow | None] = {}
+
+    def load(self, hour: int) -> HourRow | None:
+        """The row of this hour, None if there is none."""
+        if hour not in self._rows:
+            hours = range(hour, hour + HOURS_READ)
+            found = read_rows((self.node_id, at) for at in hours).get(self.node_id, {})
+            self._rows = {at: row for at, row in self._rows.items() if at >= hour - HOURS_READ}
+            self._rows.update((at, found.get(at)) for at in hours)
+        return self._rows[hour]
 
 
 def forget_derived(now: datetime) -> int:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fleet.domain.placement import Item, ReceivedBatch, place
+from fleet.domain.placement import Item, place
+from fleet.domain.receipts import ReceivedBatch
 from fleet.domain.slots import SLOT_MS
 from fleet.domain.state import NO_FIT
 from fleet.evidence import batches_of

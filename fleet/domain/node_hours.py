@@ -14,7 +14,9 @@ from fleet.domain import fold as folding
 from fleet.domain.context import EMPTY, Context, Dated, dated_of
 from fleet.domain.input_digest import asked as asked_of
 from fleet.domain.input_digest import digest_with, seed
-from fleet.domain.placement import Item, Placed, ReceivedBatch, earliest_of, place
+from fleet.domain.lookahead import Lookahead, is_late, is_moved_by_receipts, opening_of
+from fleet.domain.placement import Item, Placed, earliest_of, place
+from fleet.domain.receipts import ReceivedBatch
 from fleet.domain.rules import Rules
 from fleet.domain.runs import Emission
 from fleet.domain.slots import HOUR_MS, hour_of, hour_of_slot
@@ -31,6 +33,8 @@ __all__ = [
     "Refolded",
     "advance",
     "is_in_order",
+    "is_moved_by_receipts",
+    "opening_of",
     "refold",
     "rows_needed",
     "silence_rows",
@@ -108,10 +112,10 @@ def advance(
     out = Advanced(state, touched=placed.touched, suspect=tuple(placed.suspect), dirty=tuple(sorted(set(placed.dirty))))
     items = placed.items
     if state is not None and items:
-        late = items if placed.dirty else [item for item in items if item.key <= state.watermark]
+        late = items if placed.dirty else [item for item in items if is_late(item, state)]
         if late:
-            items = [item for item in items if item.key > state.watermark] if not placed.dirty else []
-            _set_late(out, late)
+            items = [item for item in items if not is_late(item, state)] if not placed.dirty else []
+            _set_late(out, late, state)
     if items:
         dated = dated_of(rules, context)
         book = _Book(dated, {h: rows[h] for h in rows_needed(state) if h in rows})
@@ -124,16 +128,21 @@ def advance(
 MAX_SPREAD_HOURS = 31 * 24
 
 
-def _set_late(out: Advanced, items: Sequence[Item]) -> None:
-    """List the hours of late items. Behind a pause their place is a guess until they are folded: `ts` counts too."""
+def _set_late(out: Advanced, items: Sequence[Item], state: NodeState) -> None:
+    """List the hours of late items. Behind a pause their place is a guess until they are folded: `ts` counts too, and
+    in a boot that receipts moved every hour since its beginning.
+    """
     hours: dict[bytes, tuple[int, int]] = {}
+    moved = is_moved_by_receipts(state)
     for item in items:
         hour = other = item.ms // HOUR_MS
         first = _earliest(item) // HOUR_MS
         if item.event is None and abs(hour_of(item.interval.ts) - hour) <= MAX_SPREAD_HOURS:
             other = hour_of(item.interval.ts)
+        if moved and (item.batch.boot_id or "") == state.fit[0] and state.fit[12] is not None:
+            first, other = min(first, other, hour_of(state.fit[12])), max(other, hour_of(state.watermark_ms))
         low, high = hours.get(item.sha256, (hour, hour))
-        hours[item.sha256] = (min(low, first, other), max(high, hour, other))
+        hours[item.sha256] = (min(low, first, hour, other), max(high, hour, other))
     for sha, (low, high) in hours.items():
         first, last = out.touched[sha]
         out.touched[sha] = (min(first, low), max(last, high))
@@ -293,16 +302,17 @@ def refold(
     _reopen(book, opening)
     out = Refolded(None, first_hour, last_hour + 1)
     suspect: set[bytes] = set()
-    loader = _Loader(load_batches)
+    loader = Lookahead(load_batches, load_row)
     hour, through = first_hour, last_hour if through_hour is None else through_hour
     while hour <= last_hour:
+        if is_moved_by_receipts(work.state):
+            through = last_hour
         placed = loader.place(work.state, hour, last_hour)
         suspect.update(placed.suspect)
         last_hour = max(last_hour, loader.newest)
         items = [i for i in placed.items if i.ms // HOUR_MS == hour]
         if work.state is not None:
-            mark = work.state.watermark
-            items = [i for i in items if i.key > mark]
+            items = [i for i in items if not is_late(i, work.state)]
         if items:
             for sha in {i.sha256 for i in items}:
                 low, high = placed.touched[sha]
@@ -337,47 +347,11 @@ def refold(
     return out
 
 
-#: How far ahead batches are looked for that a receipt moved back: a server's clock may have been wrong by so much.
-BACK_HOURS = 4
-
-
-class _Loader:
-    """The batches around the hour that is folded. What turns out to stand in a later hour is kept until then."""
-
-    def __init__(self, load: Callable[[int], Iterable[ReceivedBatch]]) -> None:
-        self._load = load
-        self._loaded: dict[int, list[ReceivedBatch]] = {}
-        self._carried: dict[bytes, ReceivedBatch] = {}
-        self.newest = -1  # the newest hour of any batch seen that stands in a later hour than the one folded
-
-    def place(self, state: NodeState | None, hour: int, last_hour: int) -> Placed:
-        """The hour's items, placed with what follows: as far ahead as an undecided jump of the clock needs."""
-        self._loaded = {h: batches for h, batches in self._loaded.items() if h >= hour}
-        fit = state.fit if state is not None else NO_FIT
-        ahead = hour
-        while True:
-            if ahead not in self._loaded:
-                self._loaded[ahead] = list(self._load(ahead))
-            known = dict(self._carried)
-            for h in range(hour, ahead + 1):
-                known.update((b.sha256, b) for b in self._loaded[h])
-            placed = place(known.values(), fit)
-            is_back = fit[13] is not None or any(item.fit[13] is not None for item in placed.items)
-            if not placed.undecided and (not is_back or ahead >= hour + BACK_HOURS):
-                break
-            if ahead >= last_hour + BACK_HOURS or (ahead >= last_hour and not is_back):
-                break
-            ahead += 1
-        self._carried = {s: b for s, b in known.items() if placed.touched[s][1] > hour and s not in placed.suspect}
-        self.newest = max((placed.touched[s][1] for s in self._carried), default=-1)
-        return placed
-
-
 def _same_inputs(
     placed: Placed, hour: int, load_row: Callable[[int], HourRow | None], state: NodeState | None, dated: Dated
 ) -> bool:
     """Whether the stored row of this hour was folded from the items that are placed in it now, under the same rules."""
-    items = [i for i in placed.items if i.ms // HOUR_MS == hour]
+    items = [i for i in placed.items if i.ms // HOUR_MS == hour and not (state and is_late(i, state))]
     row = load_row(hour)
     if row is None or not row.closing_state:
         return not items

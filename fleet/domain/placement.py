@@ -15,27 +15,25 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fleet.domain.facts import Batch, Event, Interval
+from fleet.domain.receipts import (
+    AHEAD_MS,
+    BEHIND_MS,
+    JUMP_MS,
+    UPTIME_MS,
+    Jump,
+    Pause,
+    Piece,
+    ReceivedBatch,
+    decide,
+    pieces_of,
+    sync_of,
+)
 from fleet.domain.slots import SLOT_MS, hour_of
 from fleet.domain.state import NO_FIT, Fit, Key
 
 LIVE_MS = 120_000  # a sample is live when its boottime is at most this far after its batch's sync (fold.md 25)
 FIT_SAMPLES = 20
-JUMP_MS = SLOT_MS // 2
 CLOCK_ERROR_MS = SLOT_MS  # a clock worse than one slot
-AHEAD_MS = 600_000  # further ahead of its receipt than this is never folded (issue 2: suspect clock)
-UPTIME_MS = 100 * 365 * 86_400_000  # no boot is older than this
-BEHIND_MS = 400 * 86_400_000  # and so is what claims to be older than this
-
-
-Pause = tuple[int, tuple[int, int]]
-
-
-class ReceivedBatch(NamedTuple):
-    """A batch as the inbox holds it: SHA-256 of its MessagePack bytes, first receipt, decoded content."""
-
-    sha256: bytes
-    received_at_ms: int
-    batch: Batch
 
 
 class Item(NamedTuple):
@@ -119,10 +117,11 @@ def _place_boot(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> Fit:
     if len(batches) > 1:
         batches.sort(key=_first)
     batches = [received for received in batches if not _absurd(received, placed)]
-    pauses, jump, decided = _decide(batches, fit)
-    for received in batches:
-        fit = _place_batch(received, fit, pauses, jump, placed)
-    placed.undecided = placed.undecided or jump is not None
+    pieces = pieces_of(batches)
+    pauses, jumps, decided = decide(pieces, fit)
+    for piece in pieces:
+        fit = _place_piece(piece, fit, pauses, jumps, placed)
+    placed.undecided = placed.undecided or (bool(jumps) and jumps[-1][2] is None)
     placed.dirty += decided
     return fit
 
@@ -140,24 +139,20 @@ def _absurd(received: ReceivedBatch, placed: Placed) -> bool:
     return False
 
 
-def _place_batch(
-    received: ReceivedBatch,
-    fit: Fit,
-    pauses: list[Pause],
-    jump: tuple[int, int] | None,
-    placed: Placed,
-) -> Fit:
-    """Add the batch's items; returns the placement after it."""
+def _place_piece(piece: Piece, fit: Fit, pauses: list[Pause], jumps: list[Jump], placed: Placed) -> Fit:
+    """Add the piece's items; returns the placement after it."""
     found = placed.items
+    received = piece.received
     batch, sha = received.batch, received.sha256
     earliest, latest = received.received_at_ms - BEHIND_MS, received.received_at_ms + AHEAD_MS
     agent, seq = batch.agent_id or "", batch.seq or 0
-    sync = _sync(received)
+    sync = sync_of(received)
     low, high = latest, earliest
     at = received.received_at_ms
     # where nothing speaks of a jump the frozen offset says it all
-    plain = not pauses and jump is None and fit[5] is None and fit[1] is not None and not fit[2]
-    for position, interval in enumerate(batch.intervals):
+    plain = not pauses and not jumps and fit[5] is None and fit[1] is not None and not fit[2]
+    for position in range(piece.first, piece.end):
+        interval = batch.intervals[position]
         boottime = interval.boottime
         guess = False
         if boottime is None:
@@ -185,8 +180,8 @@ def _place_batch(
             else:
                 guess = boottime <= last_bt
                 fallback = _fallback(batch, interval, boottime, at)
-                fit, ms, clock_ok = _sample(sync, interval, boottime, fallback, fit, pauses, jump, (earliest, latest))
-                plain = not pauses and jump is None and fit[5] is None and fit[1] is not None and not fit[2]
+                fit, ms, clock_ok = _sample(sync, interval, boottime, fallback, fit, pauses, jumps, (earliest, latest))
+                plain = not pauses and not jumps and fit[5] is None and fit[1] is not None and not fit[2]
             boot_ms = ms - boottime
         low, high = min(low, ms), max(high, ms)
         if guess and boottime is not None:
@@ -201,7 +196,9 @@ def _place_batch(
                     said: Event = event  # type: ignore[assignment]
                     head = (sha, clock_ok, batch, interval, said, fit, boot_ms, at)
                     found.append(Item(when, 0, agent, seq, position, sub, *head))
-    placed.touched[sha] = (hour_of(max(low, earliest)), hour_of(max(low, high)))
+    hours = (hour_of(max(low, earliest)), hour_of(max(low, high)))
+    other = placed.touched.get(sha)
+    placed.touched[sha] = hours if other is None else (min(hours[0], other[0]), max(hours[1], other[1]))
     return fit
 
 
@@ -220,16 +217,6 @@ def earliest_of(boottime: int, fit: Fit, guess: int) -> int:
     return guess if back is None else min(guess, back)
 
 
-def _sync(received: ReceivedBatch) -> tuple[int, int] | None:
-    """The batch's newest receipt, (server time, boottime); one that cannot be is none."""
-    sync = received.batch.sync
-    if sync is None or sync.boottime > UPTIME_MS:
-        return None
-    if not received.received_at_ms - BEHIND_MS <= sync.received_at <= received.received_at_ms + AHEAD_MS:
-        return None
-    return sync.received_at, sync.boottime
-
-
 def _clock_ok(interval: Interval) -> bool:
     """Whether `ts` alone places the sample to one slot."""
     clock = interval.clock
@@ -240,42 +227,6 @@ def _clock_ok(interval: Interval) -> bool:
     return clock.status != "unsynchronised" or clock.error_ms is not None
 
 
-def _decide(batches: list[ReceivedBatch], fit: Fit) -> tuple[list[Pause], tuple[int, int] | None, list[int]]:
-    """Pauses (boottime at which a new segment begins, the sync that showed it); the jump that none has decided; the
-    hour of the jump that was open before and is decided now.
-    """
-    pauses: list[Pause] = []
-    decided: list[int] = []
-    sync, jump, last_bt, last_diff = fit[4], fit[5], fit[7], fit[8]
-    pending = jump
-    for received in batches:
-        new = _sync(received)
-        if new is not None and (sync is None or new[1] > sync[1]):
-            if sync is not None and abs((new[0] - new[1]) - (sync[0] - sync[1])) > JUMP_MS:
-                first = received.batch.intervals[0].boottime
-                if jump is not None:
-                    pauses.append((jump[0], new))
-                elif first is not None:
-                    pauses.append((first, new))
-                if jump is not None and jump == pending:
-                    decided.append(jump[1])
-                jump = None
-            elif jump is not None and new[1] >= jump[0]:
-                if jump == pending:
-                    decided.append(jump[1])
-                jump = None
-            sync = new
-        for interval in received.batch.intervals:
-            bt = interval.boottime
-            if bt is None or bt <= last_bt:
-                continue
-            diff = interval.ts - bt
-            if last_bt >= 0 and abs(diff - last_diff) > JUMP_MS and jump is None:
-                jump = (bt, -1)
-            last_bt, last_diff = bt, diff
-    return pauses, jump, decided
-
-
 def _sample(
     pair: tuple[int, int] | None,
     interval: Interval,
@@ -283,7 +234,7 @@ def _sample(
     fallback: tuple[int, bool],
     fit: Fit,
     pauses: list[Pause],
-    jump: tuple[int, int] | None,
+    jumps: list[Jump],
     bounds: tuple[int, int],
 ) -> tuple[Fit, int, bool]:
     """(placement after this sample, its instant, whether its slot is known).
@@ -294,11 +245,15 @@ def _sample(
     boot, offset, live, syncs, sync, old_jump, start, last_bt, _, number, before, place, low, back = fit
     diff = interval.ts - bt
     frozen = offset is not None and not live
+    jump = next((j for j in jumps if j[0] <= bt and (j[2] is None or bt < j[2])), None)
+    undecided = jump is not None and jump[2] is None
     if bt <= last_bt:  # already known: placed, teaches nothing
         used = offset if offset is not None or not syncs else _median(syncs)
         used = before if bt < start and before is not None else used
         ms, known = fallback if used is None else (bt + used, True)
-        return fit, min(max(ms, bounds[0]), bounds[1]), known
+        if bt == last_bt:  # another installation's sample of the same instant
+            return fit, place, known and not undecided and ms == place
+        return fit, min(max(ms, bounds[0]), bounds[1]), known and not undecided
     if frozen and not pauses and jump is None and old_jump is None and (pair is None or pair == sync):
         assert offset is not None
         ms = bt + offset
@@ -308,17 +263,18 @@ def _sample(
     if crossed:
         # the receipt that showed the pause is the first to say something of the offset behind it
         before = offset if offset is not None else before
-        sync = crossed[-1][1]
-        offset, live, syncs, start, number, frozen = None, (), (sync[0] - sync[1],), bt, number + 1, False
+        shown = crossed[-1][1]
+        offset, live, syncs, start, number, frozen = None, (), (shown[0] - shown[1],), bt, number + 1, False
     if pair is not None and (sync is None or pair[1] > sync[1]):
         taught = offset if offset is not None else _median(live) if live else None
         if sync is None and taught is not None and abs(taught - (pair[0] - pair[1])) > JUMP_MS:
             # the first receipt says that the clock was wrong which the samples before it were placed by
             before, offset, live, start, frozen = taught, None, (), bt, False
+        # a receipt of before the pause says nothing of the time after it, the one that showed it was counted there
+        is_counted = bool(crossed) or jump is not None or (old_jump is not None and old_jump[0] == start)
         sync = pair
-        if not frozen and not live and len(syncs) < FIT_SAMPLES:
+        if not frozen and not live and len(syncs) < FIT_SAMPLES and not is_counted:
             syncs = tuple(sorted((*syncs, pair[0] - pair[1])))
-    undecided = jump is not None and bt >= jump[0]
     if not frozen:
         if not undecided and fallback[1] and _teaches(interval, diff, bt, pair, live, bool(syncs)):
             values = list(live)
@@ -336,7 +292,7 @@ def _sample(
     else:
         low = ms - bt if low is None else min(low, ms - bt)
     was = place if place >= 0 else ms
-    mark = (jump[0], hour_of(min(ms, was)) if jump[1] < 0 else jump[1]) if undecided and jump is not None else None
+    mark = (jump[0], hour_of(min(ms, was)) if jump[1] < 0 else jump[1]) if jump is not None else None
     if mark is not None and old_jump is not None and old_jump[0] == mark[0]:
         mark = old_jump
     # a median of receipts is not frozen: it is given again by the receipts

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fleet.domain.context import Context
-from fleet.domain.placement import ReceivedBatch
+from fleet.domain.receipts import ReceivedBatch
 from fleet.domain.scenario import made
 from fleet.domain.slots import SLOT_MS
 

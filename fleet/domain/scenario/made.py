@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleet.domain.placement import ReceivedBatch
+from fleet.domain.receipts import ReceivedBatch
 
 
 @dataclass

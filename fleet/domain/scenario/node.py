@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from fleet.domain.context import EMPTY, Context, Dated, dated_of
 from fleet.domain.fold import silence
-from fleet.domain.node_hours import ConditionEvent, ReceivedBatch, advance, refold, rows_needed
+from fleet.domain.node_hours import ConditionEvent, ReceivedBatch, advance, opening_of, refold, rows_needed
 from fleet.domain.rules import Rules, load_rules
 from fleet.domain.runs import Emission
 from fleet.domain.slots import HOUR_MS, SLOT_MS, first_slot, hour_of_slot
@@ -91,22 +91,25 @@ class Node:
         if everything and self.touched:
             self.dirty.add(min(a for a, _ in self.touched.values()))
         while self.dirty:
-            hour = min(self.dirty)
-            opening = None
-            for h in sorted((h for h in self.rows if h < hour), reverse=True):
-                closing = HourRow.from_bytes(self.rows[h]).closing_state
-                if closing:
-                    opening = NodeState.from_bytes(closing)
-                    break
+            dirty = min(self.dirty)
+            hour, opening = opening_of(dirty, self._closings(dirty))
             last = max([*(b for _, b in self.touched.values()), *self.rows])
-            done = refold(opening, hour, last, self.load, self.row, self.rules, self.context, hour)
+            done = refold(
+                opening, hour, last, self.load, self.row, self.rules, self.context, None if everything else dirty
+            )
             self.refolds += 1
             self.touched.update(done.touched)
             self.events = [e for e in self.events if not hour <= e.at_ms // HOUR_MS < done.end_hour] + done.events
             self._store(done.rows, None if done.converged else done.state)
             for gone in done.gone:
                 del self.rows[gone]
-            self.dirty = {h for h in self.dirty if h >= max(done.end_hour, hour + 1)}
+            self.dirty = {h for h in self.dirty if h >= max(done.end_hour, dirty + 1)}
+
+    def _closings(self, before: int) -> Iterator[tuple[int, NodeState]]:
+        for hour in sorted((h for h in self.rows if h < before), reverse=True):
+            closing = HourRow.from_bytes(self.rows[hour]).closing_state
+            if closing:
+                yield hour, NodeState.from_bytes(closing)
 
     def verdicts(self, subject: str, first: int, end: int, until_slot: int | None = None) -> list[Verdict | None]:
         """Verdicts of absolute slots; what nothing closed comes from `silence` up to `until_slot`."""

@@ -7,10 +7,16 @@ from random import Random
 from typing import Any
 
 from fleet.domain.context import Context
-from fleet.domain.placement import ReceivedBatch
+from fleet.domain.receipts import ReceivedBatch
 from fleet.tests.domain import facts
 
 START = 480_000 * 3_600_000 + 50 * 60_000  # ten minutes before the end of an hour
+
+#: By how much a server's clock is wrong, ms, by how wild a history is.
+SERVER_OFFSETS = {
+    1: [0, 0, 1_500_000, 30_000],
+    2: [0, 0, 1_500_000, 30_000, 3_600_000, -3_600_000, 7_300_000, -5_000_000],
+}
 
 
 @dataclass
@@ -21,11 +27,18 @@ class History:
 
 
 def make(
-    seed: int, slots: int = 160, gpus: int = 3, nports: int = 2, quiet: bool = False, wild: bool = False
+    seed: int,
+    slots: int = 160,
+    gpus: int = 3,
+    nports: int = 2,
+    quiet: bool = False,
+    wild: bool | int = False,
+    several: bool = False,
 ) -> History:
     """A history of `slots` slots: jitter, drift, missed samples, blind sources, faults, reboots, pauses, two agents.
 
-    `wild`: the server's clock is set wrong for a while, and the machine's with it or by itself.
+    `wild`: the server's clock is set wrong for a while, and the machine's with it or by itself; 2: by hours, both ways.
+    `several`: two installations report in turn even then.
     """
     rng = Random(seed)
     history = History()
@@ -75,7 +88,7 @@ def make(
 
     for _ in range(slots):
         if wild and rng.random() < 0.04:
-            server = rng.choice([0, 0, 1_500_000, 30_000])
+            server = rng.choice(SERVER_OFFSETS[int(wild)])
             step = rng.choice([step, server, 0])
         if not quiet:
             roll = rng.random()
@@ -171,7 +184,7 @@ def make(
                 mono=real - boot_ms - still if boottimes else None,
             )
             pending.append(interval)
-            if not quiet and not wild and rng.random() < 0.01:
+            if not quiet and (not wild or several) and rng.random() < 0.01:
                 keep, pending = pending, [interval]
                 flush("a2")
                 pending = keep

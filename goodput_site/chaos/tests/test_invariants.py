@@ -19,7 +19,7 @@ from agent.collect.base import build_interval
 from agent.collect.sim import simulated_collectors
 from agent.collect.sim_world import FIRST_BOOT_MS, World
 from fleet import decode
-from fleet.domain.placement import ReceivedBatch
+from fleet.domain.receipts import ReceivedBatch
 from fleet.domain.strips import HourRow
 from fleet.domain.verdicts import State
 from fleet.tests.domain.harness import Node
