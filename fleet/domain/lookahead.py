@@ -17,7 +17,9 @@ def is_late(item: Item, state: NodeState) -> bool:
     return is_before or item.key <= state.watermark
 
 
-def opening_of(hour: int, closings: Iterable[tuple[int, NodeState]], sealed_until: int = 0) -> tuple[int, NodeState | None]:
+def opening_of(
+    hour: int, closings: Iterable[tuple[int, NodeState]], sealed_until: int = 0
+) -> tuple[int, NodeState | None]:
     """(the hour to fold from so that `hour` is folded right, the state before it).
 
     `closings`: hour and closing state of the rows before `hour` that have one, newest first. In a boot whose receipts
