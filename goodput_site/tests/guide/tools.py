@@ -14,6 +14,8 @@ BESIDE = Path(sys.executable).parent
 COMES_FROM = {
     "helm": "python .ci/helm.py",
     "debootstrap": "apt-get install debootstrap",
+    "nginx": "apt-get install nginx",
+    "caddy": "apt-get install caddy",
 }
 
 
