@@ -23,6 +23,7 @@ from fleet.selectors_dated import get_node_note, window_lines, windows_of_hour, 
 from fleet.selectors_days import get_days
 from fleet.selectors_live import to_ms
 from fleet.selectors_node import NodePage, find_node, get_node_page
+from fleet.selectors_reviews import list_reviews
 from fleet.selectors_timeline import get_timeline, readings_of
 from fleet.views import EVERY_SECONDS, periods, shows_period, ticks
 from orgs.access import is_open_to_all
@@ -96,6 +97,7 @@ def _events(request: HttpRequest, page: NodePage) -> HttpResponse:
     places = [(gpu.place, gpu.uuid, gpu.bus_id) for gpu in page.row.now.gpus]
     context = {
         "events": list_events(page.row.id, span, places),
+        "reviews": list_reviews(page.row.id, max(page.window.first_slot, now_slot - hours * 240), now_slot),
         "page": page,
         "row": page.row,
         "node_id": page.row.id,

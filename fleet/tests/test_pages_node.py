@@ -21,6 +21,7 @@ from fleet.models import Inbox, Node, NodeHour, NodeLive
 from fleet.node_events import EVENT_KEYS, devices_at, rule_of
 from fleet.selectors_live import to_ms
 from fleet.selectors_node import unknown_keys
+from fleet.selectors_reviews import list_reviews
 from fleet.tests.bodies import interval, packed
 from fleet.tests.test_pages import fill, text_of
 from orgs.keys import KeyInfo
@@ -281,6 +282,21 @@ def test_kernel_events_are_listed_with_host_index_uuid_and_meaning(alpha: Any, a
     assert "GPU 1 GPU-1" in words
     assert "× 3" in words
     assert "infrastructure" in words
+
+
+def test_an_unknown_xid_asks_for_a_look(alpha: Any, ada: Any, client_of: Any) -> None:
+    now_ms = int(timezone.now().timestamp() * 1000)
+    event = {"kind": "xid", "code": 9999, "pci_bus_id": "0000:11:00.0", "at": now_ms - 70_000}
+    store(
+        alpha, intervals=[interval(now_ms - 75_000 + k * SLOT_MS, events=[event] if k == 1 else []) for k in range(4)]
+    )
+    url = f"/o/alpha/nodes/{only_node(alpha, 'n1')}/?part=events"
+    words = text_of(client_of(ada).get(url))
+    assert "Asks for a look" in words
+    assert "XID_UNKNOWN" in words.partition("Kernel events")[0]
+    with tenant_context(alpha):
+        (line,) = list_reviews(only_node(alpha, "n1"), now_ms // SLOT_MS - 240, (now_ms // SLOT_MS) + 1)
+    assert (line.place, line.code, line.end_slot - line.first_slot) == (1, "XID_UNKNOWN", 1)
 
 
 def test_batches_without_events_are_not_decoded() -> None:
