@@ -36,7 +36,7 @@ METRICS = {
     "goodput_node_dropped_batches_total": ("counter", "Batches that the agent had to evict, as it counts."),
     "goodput_node_info": ("gauge", "1; the agent and driver of a node."),
     "goodput_cluster_gpus": ("gauge", "GPUs of a cluster by state."),
-    "goodput_cluster_open_incidents": ("gauge", "Open incidents of a cluster."),
+    "goodput_cluster_open_incidents": ("gauge", "Open incidents of a cluster; a cluster-wide one counts once."),
     "goodput_metrics_truncated": ("gauge", "1 when there are too many GPUs for series of their own."),
 }
 
@@ -93,7 +93,7 @@ def as_text(nodes: list[NodeLine], figures: Mapping[int, NodeFigures]) -> str:
     for name, lines in clusters.items():
         for word in WORDS:
             page.add("goodput_cluster_gpus", sum(n.now.count(word) for n in lines), {"cluster": name, "state": word})
-        page.add("goodput_cluster_open_incidents", sum(n.open_incidents for n in lines), {"cluster": name})
+        page.add("goodput_cluster_open_incidents", sum(n.own_incidents for n in lines), {"cluster": name})
     page.add("goodput_metrics_truncated", int(is_truncated), {})
     return page.text()
 

@@ -17,7 +17,8 @@ CHUNK = 250  # nodes per query while a page is filled
 _NODES = """
 select n.id, n.name, c.name, c.is_simulated, n.first_seen_at, l.last_sample_at, l.last_received_at,
        coalesce(l.agent_version, ''), coalesce(l.dropped_total, 0), l.summary,
-       (select count(*) from fleet_incident i where i.node_id = n.id and i.is_open and i.withdrawn_at is null)
+       (select array[count(*), count(*) filter (where i.part_of_id is null)]
+          from fleet_incident i where i.node_id = n.id and i.is_open and i.withdrawn_at is null)
   from fleet_node n join fleet_cluster c on c.id = n.cluster_id and c.removed_at is null
   left join fleet_nodelive l on l.node_id = n.id
  where n.merged_into_id is null
@@ -79,6 +80,7 @@ class NodeLine:
     agent_version: str
     dropped_total: int
     open_incidents: int
+    own_incidents: int  # of those, the ones that are no share of another node's cluster-wide one
     now: NodeNow
 
 
@@ -168,7 +170,7 @@ def _read(now: datetime, wanted: Wanted, first: int, limit: int, only: int | Non
         agent,
         dropped,
         summary,
-        open_count,
+        (open_count, own_count),
     ) in rows:
         last_ms = to_ms(last_sample) if last_sample else None
         lines.append(
@@ -183,6 +185,7 @@ def _read(now: datetime, wanted: Wanted, first: int, limit: int, only: int | Non
                 agent_version=agent,
                 dropped_total=dropped,
                 open_incidents=open_count,
+                own_incidents=own_count,
                 now=read_summary(summary or "{}", is_silent(last_ms, now_ms)),
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,10 @@ from django_tenants.utils import tenant_context
 
 from fleet.alerts.models import Alert
 from fleet.cluster_incidents import group_waiting
+from fleet.metrics_text import as_text
 from fleet.models import Cluster, Incident, IncidentNote, Node
+from fleet.selectors_api import Wanted
+from fleet.selectors_api_metrics import read_metrics
 
 pytestmark = pytest.mark.django_db
 SLOT = 120_000_000
@@ -135,3 +139,14 @@ def test_many_far_apart_are_grouped_in_one_pass(inside: Any) -> None:
             fault(node, number * 1000 + node)
     regroup()
     assert sum(nodes == 3 for _, nodes in heads().values()) == 30
+
+
+def test_the_metrics_count_a_cluster_wide_incident_once_and_each_nodes_share_with_its_node(inside: Any) -> None:
+    for number in range(3):
+        fault(number, number)
+    fault(0, 400, code="XID_79")
+    regroup()
+    text = as_text(*read_metrics(timezone.now(), Wanted()))
+    (cluster,) = re.findall(r"^goodput_cluster_open_incidents\{.*\} (\d+)$", text, re.MULTILINE)
+    nodes = re.findall(r"^goodput_node_open_incidents\{.*\} (\d+)$", text, re.MULTILINE)
+    assert (cluster, sorted(nodes)) == ("2", ["1", "1", "2"])

@@ -119,7 +119,7 @@ def line_of(node_id: int, gpus: int, name: str = "n") -> NodeLine:
         for i in range(gpus)
     ]
     now = read_summary(json.dumps({"subjects": subjects}), False)
-    return NodeLine(node_id, f"{name}{node_id}", "c", False, 0, 1000, 1000, "1", 0, 0, now)
+    return NodeLine(node_id, f"{name}{node_id}", "c", False, 0, 1000, 1000, "1", 0, 0, 0, now)
 
 
 def test_labels_of_any_content_stay_in_their_quotes() -> None:
