@@ -26,6 +26,7 @@ urlpatterns = [
     path("o/<slug:org_slug>/", include("claims.urls")),
     path("", include("fleet.urls_public")),
     path("", include("claims.urls_public")),
+    path("", include("fleet.alerts.urls_public")),
     path("provider/metrics", operations.metrics, name="provider_metrics"),
     path("provider/", include("fleet.summary.urls")),
     path("provider/", include("claims.urls_provider")),

@@ -161,7 +161,7 @@ def test_the_running_month_is_that_of_the_contracts_zone_and_day(actor: Actor) -
 
 
 def test_a_budget_alert_reaches_the_channels_that_want_it(actor: Actor) -> None:
-    both = [Channel(name=name, kind="email", recipients=["a@example.org"], kinds=kinds, target="a", created_by="x")
+    both = [Channel(name=name, kind="webhook", kinds=kinds, target="a", created_by="x")
             for name, kinds in (("all", []), ("faults", ["incident"]))]  # fmt: skip
     Channel.objects.bulk_create(both)
     contract_with(actor, 720)

@@ -43,6 +43,7 @@ SHOWN = schema.shape(
     is_enabled=s.BooleanField(),
     target=s.CharField(help_text="Where it goes, as far as that may be shown."),
     recipients=schema.texts(),
+    unconfirmed=s.ListField(child=s.CharField(), help_text="Recipients that have not confirmed: nothing goes there."),
     template=s.DictField(allow_null=True),
     kinds=schema.texts(),
     clusters=schema.texts(),
@@ -112,6 +113,7 @@ def _shown(line: ChannelLine) -> dict[str, Any]:
     return {
         "id": row.pk,
         **services.shown(row),
+        "unconfirmed": line.unconfirmed,
         "secrets": list(line.held),
         "state": line.state,
         "waiting": line.waiting,

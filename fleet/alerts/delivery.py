@@ -20,7 +20,7 @@ from fleet.alerts.routing import TELLS_OPEN, message_of
 from fleet.alerts.sealing import SealBroken
 from fleet.alerts.senders import send
 from fleet.domain.alerting.damping import retry_after
-from fleet.domain.alerting.message import Message
+from fleet.domain.alerting.message import CONFIRM, Message
 from orgs.models import Org
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,8 @@ def claim(channel_id: int, now: datetime) -> list[Delivery]:
             status=Delivery.Status.FAILED, error="The channel was switched off or removed."
         )
         claimed = tests
-    ids = [one.pk for one in claimed]
+    alone = next((one for one in claimed if one.what == CONFIRM), None)
+    ids = [one.pk for one in ([alone] if alone else claimed)]
     Delivery.objects.filter(pk__in=ids).update(claimed_until=now + CLAIM, attempts=F("attempts") + 1)
     return list(Delivery.objects.select_related("channel").filter(pk__in=ids).order_by("pk"))
 

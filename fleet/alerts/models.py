@@ -58,6 +58,22 @@ class Channel(models.Model):
         return f"{self.name} ({self.kind})"
 
 
+class Recipient(models.Model):
+    """An address of an e-mail channel. Until its owner confirms, nothing but the question goes there."""
+
+    channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="addresses")
+    address = models.EmailField(max_length=254)
+    asked_at = models.DateTimeField(default=timezone.now)
+    confirmed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["address"]
+        constraints = [models.UniqueConstraint(fields=["channel", "address"], name="alerts_recipient_once")]
+
+    def __str__(self) -> str:
+        return self.address
+
+
 class Thread(models.Model):
     """One trouble, told under one key: an incident, the silence of a cluster, a contract's budget, a deadline.
 

@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from fleet.alerts.incident_news import News, news_of_incident
-from fleet.alerts.models import Alert, Channel, Delivery, Thread
+from fleet.alerts.models import Alert, Channel, Delivery, Recipient, Thread
 from fleet.alerts.senders import base_url
 from fleet.domain.alerting.damping import WITHIN, Known, decide, digest_due
 from fleet.domain.alerting.message import Message, rfc3339
@@ -91,7 +91,9 @@ def _route(org: Org, news: News, now: datetime) -> None:
     thread.save()
     if news.is_quiet:
         return
-    for channel in Channel.objects.filter(is_enabled=True, removed_at=None):
+    has_answered = Recipient.objects.filter(channel=OuterRef("pk")).exclude(confirmed_at=None)
+    mute = Q(kind=Channel.Kind.EMAIL) & ~Exists(has_answered)
+    for channel in Channel.objects.filter(~mute, is_enabled=True, removed_at=None):
         _tell(org, channel, thread, news.what, news.at, now)
 
 

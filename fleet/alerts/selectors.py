@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.models import Count, Q, QuerySet
 
-from fleet.alerts.models import Channel, Delivery
+from fleet.alerts.models import Channel, Delivery, Recipient
 from fleet.alerts.services import held_secrets
 from fleet.domain.alerting.message import Message
 
@@ -27,6 +27,12 @@ class ChannelLine:
     held: tuple[str, ...]
     waiting: int
     failed: int
+    addresses: tuple[Recipient, ...] = ()
+
+    @property
+    def unconfirmed(self) -> list[str]:
+        """Addresses that have not said yet that they want it."""
+        return [one.address for one in self.addresses if one.confirmed_at is None]
 
     @property
     def wants(self) -> str:
@@ -44,8 +50,12 @@ class ChannelLine:
 def list_channels() -> list[ChannelLine]:
     """The org's channels, by name."""
     day = Q(deliveries__status="failed", deliveries__again=None)
-    rows = Channel.objects.filter(removed_at=None).annotate(
-        waits=Count("deliveries", filter=Q(deliveries__status="waiting")), fails=Count("deliveries", filter=day)
+    rows = (
+        Channel.objects.filter(removed_at=None)
+        .prefetch_related("addresses")
+        .annotate(
+            waits=Count("deliveries", filter=Q(deliveries__status="waiting")), fails=Count("deliveries", filter=day)
+        )
     )
     return [_line(row, row.waits, row.fails) for row in rows]
 
@@ -69,7 +79,7 @@ def _line(row: Channel, waiting: int, failed: int) -> ChannelLine:
         state = "failing"
     else:
         state = "working" if row.last_sent_at else "new"
-    return ChannelLine(row, state, held, waiting, failed)
+    return ChannelLine(row, state, held, waiting, failed, tuple(row.addresses.all()))
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,12 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.mail import EmailMessage
 
+from fleet.alerts.confirming import confirmed
 from fleet.alerts.models import Channel
 from fleet.alerts.outward import CallFailed, post
 from fleet.alerts.sealing import unseal
 from fleet.domain.alerting import formats
-from fleet.domain.alerting.message import Message
+from fleet.domain.alerting.message import CONFIRM, Message
 from fleet.domain.alerting.template import filled
 from orgs.invitations import mail_is_configured
 
@@ -46,6 +47,10 @@ def _email(channel: Channel, messages: Sequence[tuple[Message, str]], now: datet
     if not mail_is_configured():
         raise CallFailed("No mail server is set up here (GOODPUT_EMAIL_URL).")
     listed = [message for message, _ in messages]
+    is_question = listed[0].what == CONFIRM
+    recipients = [listed[0].facts["to"]] if is_question else confirmed(channel)
+    if not recipients:
+        raise CallFailed("No address of the channel has confirmed yet.")
     host = urlsplit(base_url()).hostname or "goodput"
     first, uid = messages[0]
     headers = {"Message-ID": f"<{uid}@{host}>", "Auto-Submitted": "auto-generated", "X-Goodput-Delivery": uid}
@@ -58,7 +63,7 @@ def _email(channel: Channel, messages: Sequence[tuple[Message, str]], now: datet
     try:
         # one mail to each, so that nobody learns who else is told and one bad address keeps none from the others
         failed: list[str] = []
-        for address in channel.recipients:
+        for address in recipients:
             mail = EmailMessage(subject, text, settings.DEFAULT_FROM_EMAIL, [address], headers=headers)
             try:
                 mail.send()
@@ -69,9 +74,9 @@ def _email(channel: Channel, messages: Sequence[tuple[Message, str]], now: datet
         raise CallFailed(f"The mail server answered {error.smtp_code}.", error.smtp_code) from error
     except (smtplib.SMTPException, OSError) as error:
         raise CallFailed(f"The mail server can't be reached ({type(error).__name__}).") from error
-    if failed and len(failed) == len(channel.recipients):
+    if failed and len(failed) == len(recipients):
         raise CallFailed(f"The mail server refused {', '.join(failed)}."[:300], 550)
-    taken = [one for one in channel.recipients if not any(text.startswith(f"{one} (") for text in failed)]
+    taken = [one for one in recipients if not any(text.startswith(f"{one} (") for text in failed)]
     return Sent(250, ", ".join(taken) + (f"; refused: {', '.join(failed)}" if failed else ""))
 
 

@@ -9,11 +9,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from fleet.alerts.channels import SECRETS, checked, new_signing_secret
+from fleet.alerts.confirming import confirmed, keep_addresses
 from fleet.alerts.errors import ChannelInvalid
 from fleet.alerts.models import Channel, Delivery
 from fleet.alerts.sealing import SealBroken, seal, unseal
 from fleet.alerts.senders import base_url
-from fleet.domain.alerting.message import Message, rfc3339
+from fleet.domain.alerting.message import CONFIRM, Message, rfc3339
 from fleet.services_incidents import Actor
 from orgs.services import record
 
@@ -32,6 +33,7 @@ def create_channel(given: Mapping[str, Any], actor: Actor) -> tuple[Channel, str
     with transaction.atomic():
         channel = Channel(kind=kind, created_by=actor.name[:254], sealed=seal(secrets) if secrets else None, **columns)
         channel.save(force_insert=True)
+        keep_addresses(channel, actor, base_url())
         _record("alert_channel.created", channel, actor, after=shown(channel))
     return channel, secrets.get("signing", "")
 
@@ -60,6 +62,7 @@ def change_channel(pk: int, given: Mapping[str, Any], actor: Actor) -> Channel:
             changed["secrets"] = "replaced"
         if changed:
             channel.save()
+            keep_addresses(channel, actor, base_url())
             old = {name: before[name] for name in changed if name in before}
             _record("alert_channel.changed", channel, actor, before=old, after=changed)
     return channel
@@ -99,6 +102,8 @@ def send_test(pk: int, actor: Actor) -> Delivery:
     now = timezone.now()
     with transaction.atomic():
         channel = Channel.objects.select_for_update().get(pk=pk, removed_at=None)
+        if channel.kind == Channel.Kind.EMAIL and not confirmed(channel):
+            raise ChannelInvalid("test", "No address of it has confirmed yet: nothing is mailed there.")
         waiting = channel.deliveries.filter(what="test", status=Delivery.Status.WAITING).count()
         if waiting >= MOST_TESTS_WAITING:
             raise ChannelInvalid("test", "Some tests wait already. See the log for what came of them.")
@@ -131,6 +136,8 @@ def send_again(pk: int, actor: Actor) -> Delivery:
         old = Delivery.objects.select_for_update(of=("self",)).select_related("channel").get(pk=pk)
         if old.channel.removed_at or not old.channel.is_enabled:
             raise ChannelInvalid("channel", "The channel is switched off or removed.")
+        if old.what == CONFIRM:
+            raise ChannelInvalid("channel", "Ask again on the channel's page.")
         if old.status == Delivery.Status.WAITING:
             Delivery.objects.filter(pk=pk, claimed_until=None).update(due_at=now)
             sent = old

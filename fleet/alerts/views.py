@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from fleet.alerts import services
+from fleet.alerts.confirming import ask_again
 from fleet.alerts.errors import ChannelInvalid
 from fleet.alerts.forms import ChannelForm
 from fleet.alerts.models import Channel, Delivery
@@ -26,6 +27,7 @@ from fleet.alerts.selectors import (
     list_channels,
     log_page,
 )
+from fleet.alerts.senders import base_url
 from fleet.models import Cluster
 from fleet.services_incidents import Actor
 from orgs.addresses import client_address
@@ -35,6 +37,8 @@ from orgs.sheets import csv_response
 
 IN_CHANNEL = 10
 EVERY_SECONDS, EVERY_SECONDS_MOVING = 15, 3
+TRY_IT = "Send a test to see it work."
+NEXT = {Channel.Kind.EMAIL: "Each address gets a mail with a link now; until it confirms, no alert goes there."}
 ABOUT = {
     Channel.Kind.EMAIL: "A plain mail to each address; one conversation per incident.",
     Channel.Kind.WEBHOOK: "Signed JSON to a URL of yours, by a template of yours.",
@@ -84,7 +88,7 @@ def new_channel(request: HttpRequest, kind: str) -> HttpResponse:
         except ChannelInvalid as error:
             _blame(form, error)
         else:
-            messages.success(request, f"{channel.name} is made. Send a test to see it work.")
+            messages.success(request, f"{channel.name} is made. {NEXT.get(Channel.Kind(channel.kind), TRY_IT)}")
             if signing:
                 return _secret(request, channel, signing)
             return redirect("alert_channel", org_slug=actor.org.slug, channel_id=channel.pk)
@@ -147,6 +151,18 @@ def test_channel(request: HttpRequest, channel_id: int) -> HttpResponse:
     try:
         services.send_test(line.row.pk, actor)
         messages.success(request, "A test is on its way; what comes of it appears below within seconds.")
+    except ChannelInvalid as error:
+        messages.error(request, error.detail)
+    return redirect("alert_channel", org_slug=actor.org.slug, channel_id=line.row.pk)
+
+
+@require_POST
+def ask_address(request: HttpRequest, channel_id: int) -> HttpResponse:
+    """Ask an address once more whether it wants the alerts."""
+    actor, line = _actor(request), _channel(channel_id)
+    try:
+        ask_again(line.row.pk, request.POST.get("address", "")[:254], actor, base_url())
+        messages.success(request, "The question goes out again.")
     except ChannelInvalid as error:
         messages.error(request, error.detail)
     return redirect("alert_channel", org_slug=actor.org.slug, channel_id=line.row.pk)

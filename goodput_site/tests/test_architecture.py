@@ -218,6 +218,7 @@ DOORS = {
     "orgs.schemas": {"set_schema"},  # of an org that is being made
     "orgs.tasks": {"tenant_context"},  # a task's org, if it is active
     "fleet.api": {"set_schema"},  # the org of a key with the scope, or of a member's session
+    "fleet.alerts.confirming": {"tenant_context"},  # the org of a signed link, for the one address in it
     "fleet.agents.api": {"set_schema"},  # the org of a key that may enrol
     "fleet.management.commands.refold": {"tenant_context"},  # whoever may run manage.py
     "fleet.management.commands.explain": {"tenant_context"},

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 from django_tenants.utils import tenant_context
 
-from fleet.alerts.models import Channel
+from fleet.alerts.models import Channel, Recipient
 from fleet.summary import services
 from fleet.summary.export import run_export
 from goodput_site.celery import app
@@ -70,7 +71,9 @@ def planted(alpha: Org, beta: Org, settings: Any, tmp_path: Any) -> tuple[Org, O
     for org, name in ((alpha, MINE), (beta, THEIRS)):
         plant(org, name)
         with tenant_context(org):
-            Channel.objects.create(pk=CHANNEL, name=name, kind="email", recipients=[f"{name}@x.example"], target=name)
+            to = [f"{name}@x.example"]
+            channel = Channel.objects.create(pk=CHANNEL, name=name, kind="email", recipients=to, target=name)
+            Recipient.objects.create(channel=channel, address=to[0], confirmed_at=timezone.now())
         Org.objects.filter(pk=org.pk).update(name=name)
     return alpha, beta
 

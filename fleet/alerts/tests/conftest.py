@@ -142,11 +142,15 @@ def actor(alpha: Any) -> Actor:
 
 @pytest.fixture
 def channel_of(inside: Any, actor: Actor) -> Callable[..., Channel]:
-    """A function: a channel of a kind, which tells at once unless it is said otherwise."""
+    """A function: a channel of a kind, which tells at once unless said otherwise; its addresses have confirmed."""
 
-    def make(kind: str, **more: Any) -> Channel:
+    def make(kind: str, is_confirmed: bool = True, **more: Any) -> Channel:
         values: dict[str, Any] = {"name": f"my {kind}", "least_severity": "info", "hold_seconds": 0, **more}
-        return create_channel({"kind": kind, **values}, actor)[0]
+        made = create_channel({"kind": kind, **values}, actor)[0]
+        if is_confirmed:
+            made.addresses.update(confirmed_at=timezone.now())
+            made.deliveries.filter(what="confirm").delete()
+        return made
 
     return make
 

@@ -11,7 +11,14 @@ HEADS = {
     "opened": {"critical": "Down", "warning": "Degraded", "info": "Possible"},
     "worsened": {"critical": "Worse: down", "warning": "Worse", "info": "Changed"},
 }
-OTHER_HEADS = {"acknowledged": "Acknowledged", "resolved": "Resolved", "reminder": "Reminder", "test": "Test"}
+CONFIRM = "confirm"  # asks an address whether it wants alerts
+OTHER_HEADS = {
+    "acknowledged": "Acknowledged",
+    "resolved": "Resolved",
+    "reminder": "Reminder",
+    "test": "Test",
+    CONFIRM: "Please confirm",
+}
 OTHER_KINDS = {"silence": "Silent", "budget": "Uptime", "deadline": "Deadline"}
 
 

@@ -51,6 +51,7 @@ PAGES: dict[str, tuple[State, ...]] = {
     "login/": (State("as it is", "/login/", "nobody"), State("with a way on", "/login/?next=/o/walk/", "nobody")),
     "login/link/<str:uid>/<str:token>/": (State("dead", "/login/link/x/y/", "nobody", 410),),
     "invitation/<str:token>/": (State("over", "/invitation/x/", "nobody", 410),),
+    "alerts/confirm/<str:token>/": (State("over", "/alerts/confirm/x/", "nobody", 410),),
     "password/": (State("as it is", "/password/"),),
     "password/forgot/": (State("without a mail server", "/password/forgot/", "nobody", 404),),
     "password/forgot/sent/": public("/password/forgot/sent/"),
