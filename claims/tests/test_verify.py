@@ -409,8 +409,20 @@ def test_forging_with_the_key_leaves_the_manifest_intact(made: Made) -> None:
     assert verdict(files, "signature") == PASS
 
 
+def respelled(files: Files, reverse: bool = False, **spelling: Any) -> Files:
+    """The same result in other bytes."""
+    result = json.loads(files["result.json"])
+    if reverse:
+        result = dict(reversed(result.items()))
+    text = json.dumps(result, **spelling).encode()
+    assert json.loads(text) == json.loads(files["result.json"])
+    return {**files, "result.json": text}
+
+
 UNSIGNED: list[tuple[str, str, Callable[[Files], Files]]] = [
     ("a changed file", "manifest", lambda f: {**f, "result.json": f["result.json"] + b" "}),
+    ("the same JSON spelled otherwise", "manifest", lambda f: respelled(f, ensure_ascii=True, indent=1)),
+    ("its keys in another order", "manifest", lambda f: respelled(f, sort_keys=True, reverse=True)),
     ("a file more", "manifest", lambda f: {**f, "extra.txt": b"x"}),
     ("a file less", "manifest", lambda f: {n: b for n, b in f.items() if n != "slots.csv"}),
     ("a changed manifest", "signature", lambda f: {**f, "manifest.json": f["manifest.json"].replace(b"Un", b"un")}),

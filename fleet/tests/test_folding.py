@@ -13,6 +13,7 @@ from django.db import connection
 from django.utils import timezone
 from django_tenants.utils import tenant_context
 
+from agent import wire
 from fleet.domain.slots import SLOT_MS
 from fleet.folding import fold_waiting
 from fleet.ingest import receive
@@ -150,6 +151,21 @@ def test_a_late_batch_folds_its_own_time_again_and_not_all_that_came_after(
     expected = rows()
     refold_everything(timezone.now())
     assert rows() == expected
+
+
+def test_a_claim_of_evicted_batches_hides_nothing_that_was_delivered(inside: Any, beta: Any) -> None:
+    """Attack E09: the same history, once with the agent's word that it had to drop everything."""
+    bodies = history(hours=1, nodes=1, seed=5)
+    deliver(inside, bodies)
+    expected = rows()
+    with tenant_context(beta):
+        for body in bodies:
+            receive(body, key_for(beta), {wire.HEADER_DROPPED: str(len(bodies))})
+        while fold_waiting(timezone.now()) or refold_dirty(timezone.now()):
+            pass
+        assert rows() == expected
+        assert Inbox.objects.count() == len(bodies)
+        assert Node.objects.get().dropped_total == len(bodies), "told, beside facts that stand"
 
 
 def test_where_many_orgs_have_work_their_batches_gather_for_a_while(inside: Any, beta: Any, monkeypatch: Any) -> None:
