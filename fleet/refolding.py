@@ -273,12 +273,18 @@ def forget_old_states(error: OtherFormat, now: datetime) -> None:
     log.warning("%s: everything that is not sealed is folded again, %d nodes", error, forget_derived(now))
 
 
-def refold_everything(now: datetime, progress: Callable[[int, int], None] = lambda done, of: None) -> int:
+def refold_everything(
+    now: datetime,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+    begun: Callable[[], None] = lambda: None,
+) -> int:
     """Throw away what is derived in the current org and fold its facts again; the number of batches of its nodes.
 
-    `progress`: how many nodes of how many are folded. Other processes may help with `refold_dirty`.
+    `progress`: how many nodes of how many are folded. `begun` is called when there is work: from then on other
+    processes may help with `refold_dirty`.
     """
     of = forget_derived(now)
+    begun()
     while refold_dirty(now, limit=1):
         progress(of - NodeLive.objects.filter(state=None, dirty_hour__isnull=False).count(), of)
     while fold_waiting(now, budget_seconds=2.0) or refold_dirty(now):

@@ -111,7 +111,17 @@ def test_refold_gives_identical_rows(inside: Any) -> None:
     random.Random(5).shuffle(bodies)
     deliver(inside, bodies, every=100)
     expected, expected_states = rows(), states()
-    assert refold_everything(timezone.now()) == len(bodies)
+    told: list[tuple[int, int]] = []
+    waiting: list[tuple[int, int]] = []
+
+    def begun() -> None:  # from here on other processes may help: nothing is left but what waits for them
+        waiting.append((NodeHour.objects.count(), NodeLive.objects.filter(dirty_hour__isnull=False).count()))
+
+    count = refold_everything(timezone.now(), lambda done, of: told.append((done, of)), begun)
+    assert count == len(bodies)
+    nodes = Node.objects.count()
+    assert waiting == [(0, nodes)]
+    assert told[-1] == (nodes, nodes)
     assert rows() == expected
     assert states() == expected_states
 

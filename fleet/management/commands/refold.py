@@ -14,6 +14,7 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 from django_tenants.utils import tenant_context
@@ -33,11 +34,8 @@ LINES = 200  # of hours in the text form; --json has them all
 
 def _join() -> None:
     """Help a refold that another process began, until nothing is left that nobody holds."""
-    quiet = 0
-    while quiet < 3:  # it has perhaps not thrown anything away yet
-        quiet = 0 if refold_dirty(timezone.now(), limit=1) else quiet + 1
-        if quiet:
-            time.sleep(1.0)
+    while refold_dirty(timezone.now(), limit=1):
+        pass
 
 
 class Command(BaseCommand):
@@ -81,12 +79,14 @@ class Command(BaseCommand):
             if options["join"]:
                 _join()
                 return
-            helpers = [
-                subprocess.Popen([sys.executable, "manage.py", "refold", "--org", org.slug, "--join"])
-                for _ in range(options["workers"] - 1)
-            ]
+            helpers: list[subprocess.Popen[bytes]] = []
+            command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "refold", "--org", org.slug, "--join"]
+
+            def begun() -> None:
+                helpers.extend(subprocess.Popen(command) for _ in range(options["workers"] - 1))
+
             try:
-                total = refold_everything(timezone.now(), self._progress)
+                total = refold_everything(timezone.now(), self._progress, begun)
             finally:
                 for helper in helpers:
                     helper.terminate() if sys.exc_info()[0] else helper.wait()
