@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import sys
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +51,18 @@ def compare(seed, case=None):
             for one in incidents(contract, inputs, unit, found.outages):
                 assert sum(seconds for _, seconds in one.reasons) == one.counted_s, (seed, unit.name)
     return result.status
+
+
+def test_the_second_implementation_imports_nothing_of_the_product():
+    files = sorted(Path(__file__).parent.glob("oracle*.py"))
+    assert len(files) == 4
+    own = {f"claims.tests.domain.{file.stem}" for file in files}
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                assert name in own or name.partition(".")[0] in sys.stdlib_module_names, (file.name, name)
 
 
 @pytest.mark.skipif(MONTHS < 1000, reason="whole months take the second implementation half a minute each")
