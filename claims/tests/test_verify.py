@@ -25,6 +25,7 @@ from claims.domain.merkle import Checkpoint
 from claims.domain.month_runs import decode, encode
 from claims.errors import PackError
 from claims.inputs import canonical_json
+from claims.tests.from_slots import check as check_from_slots
 from claims.verify.build import build
 from claims.verify.checks import FAIL, NOT_PROVEN, PASS, answers, check_pack
 from claims.verify.ed25519 import verify, verify_plain
@@ -111,6 +112,16 @@ def test_the_pack_gives_four_answers_and_never_one_pass(made: Made) -> None:
     assert signed.detail.startswith("100.0 % of the claimed batches (")
     assert "not in the log" not in signed.detail
     assert made.files["VERIFY.md"].startswith(b"# Unanchored statement")
+
+
+def test_the_second_implementation_comes_to_the_same_from_slots_csv(made: Made) -> None:
+    check_from_slots(made.files)
+    head, first, *rest = made.files["slots.csv"].split(b"\r\n")
+    row = first.decode().split(",")
+    row[4:] = ["observed", "0", "0", "0", "XID_79", ""]
+    forged = {**made.files, "slots.csv": b"\r\n".join([head, ",".join(row).encode(), *rest])}
+    with pytest.raises(AssertionError):
+        check_from_slots(forged)
 
 
 def test_the_zipapp_verifies_it_without_packages_or_the_server(made: Made, tmp_path: Path) -> None:
