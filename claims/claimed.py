@@ -43,7 +43,14 @@ class Window:
     def fold(self, dated: Dated) -> dict[str, list[VerdictRun]]:
         """The runs of its hours under these dated rows."""
         opening = NodeState.from_bytes(self.state) if self.state else None
-        return fold_window(opening, self.first_hour, self.last_hour, [decoded(one) for one in self.batches], dated)
+        hours = {one.sha256: (one.first_hour, one.last_hour) for one in self.batches}
+        batches = [decoded(one) for one in self.batches]
+        return fold_window(opening, self.first_hour, self.last_hour, batches, dated, hours)
+
+    @property
+    def moved(self) -> list[str]:
+        """The batches that stand in other hours than they say."""
+        return sorted(one.sha256.hex() for one in self.batches if one.reason == "moved")
 
     @property
     def slots(self) -> tuple[int, int]:

@@ -312,6 +312,7 @@ def _windows(report: Report) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
                 "margin": MARGIN_HOURS - 1,
                 "months": window.months,
                 "batches": sorted(mine),
+                "moved": window.moved,
                 "setting": setting.plain(),
                 "state": "",
                 "state_bytes": window.state,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
+from typing import Any
 
 P = 2**255 - 19
 Q = 2**252 + 27742317777372353535851937790883648493
@@ -16,14 +17,20 @@ def verify(public: bytes, message: bytes, signature: bytes) -> bool:
     """Whether the signature is this key's over the message."""
     try:
         from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError:
         return verify_plain(public, message, signature)
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+        _loaded(public).verify(signature, message)
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+@lru_cache(maxsize=1024)
+def _loaded(public: bytes) -> Any:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    return Ed25519PublicKey.from_public_bytes(public)
 
 
 def verify_plain(public: bytes, message: bytes, signature: bytes) -> bool:

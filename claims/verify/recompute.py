@@ -24,10 +24,11 @@ from claims.verify.setting import Replayed
 from fleet.domain.context import Dated
 from fleet.domain.node_hours import ReceivedBatch, refold
 from fleet.domain.rules import Rules, read_rules
-from fleet.domain.slots import SLOTS_PER_HOUR
+from fleet.domain.slots import HOUR_MS, SLOTS_PER_HOUR
 from fleet.domain.state import FORMAT, NodeState
 
 Files = Mapping[str, bytes]
+FOLLOWING = 24  # hours behind a window that an undecided jump of a clock may ask for
 
 
 def base_of(files: Files) -> Callable[[str], Rules]:
@@ -187,16 +188,22 @@ def _slots(window: Mapping[str, Any]) -> tuple[int, int]:
 def fold_enclosed(
     files: Files, window: Mapping[str, Any], dated: Dated, received: Mapping[str, int] | None = None
 ) -> dict[str, list[VerdictRun]]:
-    """The runs that a window's batches fold to under these dated rows."""
+    """The runs that a window's batches fold to under these dated rows.
+
+    A batch touches the hours of its own `ts`. Those that the window names as `moved` by the node's clocks to others are
+    looked at for each hour.
+    """
     read, received = decoder(), _received(files) if received is None else received
-    batches = []
+    batches, hours = [], {}
     for sha in window["batches"]:
         body = files[f"batches/{sha}.msgpack.gz"]
         batch = read(gunzip(body))
-        remember(body, batch)
+        facts = remember(body, batch)
         batches.append(ReceivedBatch(bytes.fromhex(sha), received[sha], batch))
+        if "moved" in window and sha not in window["moved"]:  # an older pack does not say which ones were
+            hours[bytes.fromhex(sha)] = min(facts.instants) // HOUR_MS, max(facts.instants) // HOUR_MS
     opening = NodeState.from_bytes(files[window["state"]]) if window["state"] else None
-    return fold_window(opening, window["first_hour"], window["last_hour"], batches, dated)
+    return fold_window(opening, window["first_hour"], window["last_hour"], batches, dated, hours)
 
 
 def other_state_format(files: Files) -> int | None:
@@ -244,11 +251,24 @@ def facts_of_batch(body: bytes) -> BatchFacts:
     return _known.get(body) or remember(body, decoder()(gunzip(body)))
 
 
+Hours = Mapping[bytes, tuple[int, int]]
+
+
 def fold_window(
-    opening: NodeState | None, first: int, last: int, batches: Sequence[ReceivedBatch], dated: Dated
+    opening: NodeState | None, first: int, last: int, batches: Sequence[ReceivedBatch], dated: Dated, hours: Hours
 ) -> dict[str, list[VerdictRun]]:
-    """The runs of the hours `first..last` from these batches and the state before them."""
-    done = refold(opening, first, last, lambda hour: batches, lambda hour: None, dated)
+    """The runs of the hours `first..last` from these batches and the state before them.
+
+    `hours`: the hours that a batch touches; one that is not in it may touch any.
+    """
+    near: dict[int, list[ReceivedBatch]] = {}
+    anywhere = [one for one in batches if one.sha256 not in hours]
+    for one in batches:
+        if one.sha256 in hours:
+            begin, end = hours[one.sha256]
+            for hour in range(max(begin - 1, first - 1), min(end + 1, last + FOLLOWING) + 1):
+                near.setdefault(hour, []).append(one)
+    done = refold(opening, first, last, lambda hour: [*anywhere, *near.get(hour, ())], lambda hour: None, dated)
     return collect(done.rows[hour] for hour in sorted(done.rows) if first <= hour <= last)
 
 
