@@ -129,7 +129,7 @@ def _report() -> Any:
         f'[[units]]\nname = "{name}"\nmembers = [{", ".join(repr(f"{name}/gpu{i}") for i in range(8))}]'
         for name in names
     ).replace("'", '"')
-    text = terms().partition("[[units]]")[0] + units
+    text = terms(min_healthy="8").partition("[[units]]")[0] + units
     actor = Actor("bench", Org.objects.get(slug__startswith="bench-"))
     version = add_contract(read_terms(text), actor, entitled_from="2026-09-01T00:00:00Z")
     return draft_report(version.contract, "2026-10", datetime(2026, 11, 9, tzinfo=UTC))
