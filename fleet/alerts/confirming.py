@@ -90,7 +90,12 @@ def _ask(channel: Channel, address: str, actor: Actor, base_url: str) -> None:
         facts={"to": address},
     )
     Delivery.objects.create(
-        channel=channel, what=CONFIRM, message=message.plain(), due_at=now, asked_by=actor.name[:254]
+        channel=channel,
+        what=CONFIRM,
+        message=message.plain(),
+        sent_to=address,
+        due_at=now,
+        asked_by=actor.name[:254],
     )
 
 

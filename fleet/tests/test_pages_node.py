@@ -194,7 +194,7 @@ def test_a_page_asks_the_database_a_bounded_number_of_times(
 ) -> None:
     fill(alpha, nodes=2, minutes=10)
     client, node_id = client_of(ada), only_node(alpha)
-    for path, most in ((f"nodes/{node_id}/", 43), (f"nodes/{node_id}/gpus/1/", 43)):
+    for path, most in ((f"nodes/{node_id}/", 40), (f"nodes/{node_id}/gpus/1/", 43)):
         with django_assert_max_num_queries(most):
             assert client.get(f"/o/alpha/{path}").status_code == 200
 

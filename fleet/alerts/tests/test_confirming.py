@@ -43,6 +43,7 @@ def test_nothing_but_the_question_is_mailed_until_the_address_confirms(
     mail_sink: MailSink, channel_of: Make, break_gpu: Make, tell: Make, actor: Actor
 ) -> None:
     channel = channel_of("email", is_confirmed=False, recipients=["b@x.example", "a@x.example"], digest_minutes=60)
+    assert set(Delivery.objects.values_list("sent_to", flat=True)) == {"a@x.example", "b@x.example"}
     break_gpu()
     assert tell() == 2
     assert [to for _, to in mail_sink.envelopes] == [["a@x.example"], ["b@x.example"]]
