@@ -539,7 +539,9 @@ install_stack() {
     say "  run docker compose up -d in $stack"
     if [ "$dry" = no ] && [ -z "$root" ]; then (cd "$stack" && docker compose up -d); fi
     done_with "The stack $release"
-    say 'Open http://localhost:8080/ - GPU data appears within about 60 seconds.'
+    local port=${GOODPUT_PORT:-}
+    [ -n "$port" ] || port=$(sed -n 's/^GOODPUT_PORT=//p' "$stack/.env" 2>/dev/null | tail -n 1)
+    say "Open http://localhost:${port:-8080}/ - GPU data appears within about 60 seconds."
 }
 
 write_stack_env() { # keeps what is there; only what the installer decides is replaced

@@ -359,8 +359,9 @@ def test_the_docker_stack_is_laid_out_built_and_started(system: str, offered: Of
     assert stat.S_IMODE((stack / ".env").stat().st_mode) == 0o600
     assert "Open http://localhost:8080/" in said
     with (stack / ".env").open("a") as file:
-        file.write("POSTGRES_PASSWORD=mine\n")
-    _, asked, _ = run_stack(offered[0], tmp_path, env)  # again: the upgrade
+        file.write("POSTGRES_PASSWORD=mine\nGOODPUT_PORT=18080\n")
+    said, asked, _ = run_stack(offered[0], tmp_path, env)  # again: the upgrade
+    assert "Open http://localhost:18080/" in said
     assert "POSTGRES_PASSWORD=mine" in (stack / ".env").read_text()
     assert (stack / ".env").read_text().count("COMPOSE_FILE=") == 1
     _, asked, _ = run_stack(offered[0], tmp_path, env, "--uninstall")
