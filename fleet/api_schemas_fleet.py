@@ -6,7 +6,8 @@ from typing import Any
 
 from rest_framework import serializers as s
 
-from fleet.api_schemas import PERCENTS, VERDICT_NOW, WORDS, Counts, at, shape, text, texts, whole, with_from
+from fleet.api_schemas import PERCENTS, VERDICT_NOW, Counts, at, shape, text, texts, whole, with_from
+from fleet.selectors_live import WORDS
 
 SUMS = (
     *("known_seconds", "unknown_seconds", "down_seconds", "degraded_seconds", "held_seconds"),
