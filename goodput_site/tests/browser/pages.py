@@ -61,6 +61,8 @@ PAGES: dict[str, tuple[State, ...]] = {
     "account/second-factor/totp/activate/": (State("as it is", "/account/second-factor/totp/activate/"),),
     "account/second-factor/webauthn/add/": (State("as it is", "/account/second-factor/webauthn/add/"),),
     "account/sessions/": (State("as it is", "/account/sessions/"),),
+    "account/address/": (State("as it is", "/account/address/"),),
+    "account/address/<str:token>/": (State("over", "/account/address/x/", status=410),),
     ORG: (
         org("bad days"),
         org("a week", "?period=7d"),
