@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import zipfile
@@ -27,11 +28,12 @@ from claims.errors import PackError
 from claims.inputs import canonical_json
 from claims.tests.from_slots import check as check_from_slots
 from claims.verify.build import build
-from claims.verify.checks import FAIL, NOT_PROVEN, PASS, answers, check_pack
+from claims.verify.checks import FAIL, NOT_PROVEN, PASS, Finding, answers, check_pack
 from claims.verify.ed25519 import verify, verify_plain
 from claims.verify.pack_file import MANIFEST_TAG, read_pack
 from claims.verify.recompute import gunzip, result_of
 from claims.verify.unpack import decode as plain_decode
+from claims.verify.work import MEMORY, Work
 from fleet.domain.verdicts import HEALTHY
 
 pytestmark = pytest.mark.django_db
@@ -129,12 +131,41 @@ def test_the_zipapp_verifies_it_without_packages_or_the_server(made: Made, tmp_p
     app.write_bytes(build())
     pack.write_bytes(made.body)
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(app), str(pack), "--json"], capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-I", "-S", str(app), str(pack), "--json", "--jobs", "2"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["answers"]["integrity"] == PASS
     pack.write_bytes(made.body[:5000])
     assert subprocess.run([sys.executable, "-I", "-S", str(app), str(pack)], capture_output=True).returncode == 2
+
+
+def in_two(files: Files, memory: int = MEMORY, only: tuple[str, ...] = ()) -> list[Finding]:
+    work = Work(files, 2, memory=memory)
+    work.begin()
+    try:
+        return check_pack(files, only=only, work=work)
+    finally:
+        work.end()
+
+
+def test_two_processes_find_what_one_finds(made: Made) -> None:
+    twice = {**made.files, "windows.json": canonical_json(json.loads(made.files["windows.json"]) * 2)}
+    assert in_two(twice) == check_pack(twice)
+    tampered = made.signed(healthy_runs(made.files, True))
+    found = in_two(tampered)
+    assert found == check_pack(tampered)
+    assert "fold" in [one.check for one in found if one.verdict == FAIL]
+
+
+def test_a_worker_that_dies_or_lacks_memory_fails_the_check(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("claims.verify.work.fold_one", lambda files, number: len(bytearray(512 << 20)))
+    (starved,) = in_two(made.files, memory=64 << 20, only=("fold",))
+    assert (starved.verdict, "MemoryError" in starved.detail) == (FAIL, True)
+    monkeypatch.setattr("claims.verify.work.fold_one", lambda files, number: os.kill(os.getpid(), signal.SIGKILL))
+    assert in_two(made.files, only=("fold",))[0].verdict == FAIL
 
 
 def test_the_zipapp_is_the_same_bytes_every_time() -> None:

@@ -1,4 +1,4 @@
-"""`goodput-verify PACK [--key KEY] [--json]`: four answers about a claim's pack, offline.
+"""`goodput-verify PACK [--key KEY] [--json] [--jobs N]`: four answers about a claim's pack, offline.
 
 Exit status: 0 arithmetic and integrity hold, 1 one of them does not, 2 this is no pack.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from claims.errors import ClaimsError
 from claims.verify.checks import FAIL, answers, check_pack, lines
 from claims.verify.pack_file import read_pack
+from claims.verify.work import Work, default_jobs
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,13 +22,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("pack", type=Path)
     parser.add_argument("--key", default="", help="the log's key as you know it from elsewhere")
     parser.add_argument("--json", action="store_true", help="print findings and answers as JSON")
+    parser.add_argument("--jobs", type=int, default=default_jobs(), help="processes that fold; 1: this one alone")
     options = parser.parse_args(arguments)
+    if options.jobs < 1:
+        parser.error("--jobs is at least 1.")
     try:
         files = read_pack(options.pack)
     except ClaimsError as error:
         print(f"FAIL: {error}", file=sys.stderr)
         return 2
-    findings = check_pack(files, options.key, _progress)
+    work = Work(files, options.jobs, _progress)
+    work.begin()
+    try:
+        findings = check_pack(files, options.key, work=work)
+    finally:
+        work.end()
     found = answers(findings)
     if options.json:
         print(json.dumps({"answers": found, "findings": [vars(one) for one in findings]}, indent=1))

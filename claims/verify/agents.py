@@ -9,9 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from agent.wire import fingerprint, signed_message
 from claims.domain.merkle import leaf_hash as hash_of
 from claims.domain.merkle import read_checkpoint, verify_inclusion
 from claims.errors import ProofError
+from claims.verify.documents import enclosed, read
 from claims.verify.ed25519 import verify
 from claims.verify.notes import document_bytes
 
@@ -65,30 +65,47 @@ def key_digest(public: bytes) -> str:
     return hashlib.sha256(public).hexdigest()
 
 
-def check_signed(files: Files) -> Signed | None:
-    """Check every signature; None for a pack that names no keys. Raises ProofError for a key that the log does not hold
-    as it is told, and for signatures of batches that are not enclosed.
+def check_signed(files: Files, judged: Callable[[], Sequence[tuple[str, AgentKey | None]]]) -> Signed | None:
+    """Count what the signatures say, which `judged` gives as judge_some does for all enclosed batches; None for a pack
+    that names no keys. Raises ProofError for a key that the log does not hold as it is told, and for signatures of
+    batches that are not enclosed.
     """
     if FILE not in files:
         return None
-    said = json.loads(files[FILE])
-    keys: dict[str, list[AgentKey]] = {}
-    for plain in said["keys"]:
-        key = _key(plain, files)
-        keys.setdefault(key.agent, []).append(key)
-    wanted = {sha for window in json.loads(files["windows.json"]) for sha in window["batches"]}
-    lines = {one["sha256"]: one for one in json.loads(files["skeleton.json"])}
-    if set(said["signatures"]) - wanted:
+    _keys(files)
+    wanted = enclosed(files)
+    if set(read(files, FILE)["signatures"]) - set(wanted):
         raise ProofError("Signatures are named of batches that are not enclosed.", "signature")
     states: Counter[str] = Counter()
     by_key: Counter[AgentKey] = Counter()
-    for sha in sorted(wanted):
-        line = lines[sha]
-        state, by = judge(sha, said["signatures"].get(sha), int(line["received_us"]), keys.get(line["agent"] or "", ()))
+    for state, by in judged():
         states[state] += 1
         if state == VALID and by is not None:
             by_key[by] += 1
+    if states.total() != len(wanted):
+        raise ProofError("Not every signature was looked at.", "signature")
     return Signed(len(wanted), states, by_key)
+
+
+def judge_some(files: Files, first: int, end: int) -> list[tuple[str, AgentKey | None]]:
+    """What the signatures of the enclosed batches `[first, end)` say, in the order of the batches' hashes."""
+    if FILE not in files:
+        return []
+    keys, signatures = _keys(files), read(files, FILE)["signatures"]
+    lines = {one["sha256"]: one for one in read(files, "skeleton.json")}
+    return [
+        judge(sha, signatures.get(sha), int(lines[sha]["received_us"]), keys.get(lines[sha]["agent"] or "", ()))
+        for sha in enclosed(files)[first:end]
+    ]
+
+
+def _keys(files: Files) -> dict[str, list[AgentKey]]:
+    """The keys of each installation. Raises ProofError."""
+    keys: dict[str, list[AgentKey]] = {}
+    for plain in read(files, FILE)["keys"]:
+        key = _key(plain, files)
+        keys.setdefault(key.agent, []).append(key)
+    return keys
 
 
 def judge(
@@ -156,4 +173,4 @@ def sentence(found: Signed, percent: str) -> str:
     return said + ("" if not others else f". {'; '.join(others)}")
 
 
-__all__ = ["FILE", "AgentKey", "Signed", "check_signed", "judge", "key_digest", "key_name", "sentence"]
+__all__ = ["FILE", "AgentKey", "Signed", "check_signed", "judge", "judge_some", "key_digest", "key_name", "sentence"]

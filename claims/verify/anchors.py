@@ -18,6 +18,7 @@ from typing import Any
 from claims.domain.merkle import Checkpoint, read_checkpoint
 from claims.domain.periods import ms_of
 from claims.errors import ProofError
+from claims.verify.documents import read
 from claims.verify.recompute import facts_of_batch
 from claims.verify.timestamps import certificates_of, check_stamp
 from claims.verify.tokens import check_google
@@ -119,15 +120,15 @@ def claimed_spans(files: Files) -> list[tuple[set[str], int, int]]:
         return out
     return [
         ({one["node"]}, one["first_hour"] * 3_600_000, (one["last_hour"] - one["margin"]) * 3_600_000)
-        for one in json.loads(files["windows.json"])
+        for one in read(files, "windows.json")
     ]
 
 
 def evidence(files: Files) -> dict[str, list[tuple[int, int]]]:
     """Node → (instant of a sample in ms, place of its batch in the log), by time, for the enclosed batches."""
-    places = {sha: int(one["index"]) for sha, one in json.loads(files["proofs.json"])["inclusion"].items()}
+    places = {sha: int(one["index"]) for sha, one in read(files, "proofs.json")["inclusion"].items()}
     out: dict[str, dict[tuple[int, int], None]] = {}
-    for window in json.loads(files["windows.json"]):
+    for window in read(files, "windows.json"):
         mine = out.setdefault(window["node"], {})
         for sha in window["batches"]:
             if sha in places:

@@ -21,10 +21,12 @@ from claims.verify.adoptions import adopted
 from claims.verify.agents import BAD, VALID, WORDS, check_signed, sentence
 from claims.verify.anchors import Share, percent, read_anchors, shares
 from claims.verify.clocks import clock_lines
+from claims.verify.documents import enclosed, read
 from claims.verify.ed25519 import verify
 from claims.verify.notes import leaf_bytes, open_note, public_key
 from claims.verify.pack_file import ANCHORED, MANIFEST_TAG, UNANCHORED
-from claims.verify.recompute import folded_windows, gunzip, other_state_format, result_of
+from claims.verify.recompute import hash_of_batch, other_state_format, result_of
+from claims.verify.work import Work
 
 PASS, FAIL, NOT_PROVEN = "PASS", "FAIL", "NOT PROVEN"
 ARITHMETIC, INTEGRITY, ANCHORS, SOURCE = "arithmetic", "integrity", "anchors", "source"
@@ -52,14 +54,19 @@ def check_pack(
     known_key: str = "",
     progress: Callable[[int, int], None] = lambda done, of: None,
     only: tuple[str, ...] = (),
+    work: Work | None = None,
 ) -> list[Finding]:
-    """Every check in order, or `only` those named; a check that breaks is a FAIL, never an escape."""
+    """Every check in order, or `only` those named; a check that breaks is a FAIL, never an escape.
+
+    `work`: what folds and checks signatures, in this process unless it is told; who made it ends it.
+    """
+    work = work or Work(files, progress=progress)
     out = []
     for name, answer, run in CHECKS:
         if only and name not in only:
             continue
         try:
-            verdict, detail = run(files, known_key, progress)
+            verdict, detail = run(files, known_key, work)
         except _Wrong as wrong:
             verdict, detail = FAIL, str(wrong)
         except (ClaimsError, ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError) as error:
@@ -79,8 +86,7 @@ def answers(findings: list[Finding]) -> dict[str, str]:
     return out
 
 
-def _json(files: Files, name: str) -> Any:
-    return json.loads(files[name])
+_json = read
 
 
 def _canonical(document: Any) -> bytes:
@@ -90,7 +96,7 @@ def _canonical(document: Any) -> bytes:
 # Integrity
 
 
-def _manifest(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _manifest(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     listed = _json(files, "manifest.json")["files"]
     for name in sorted({*files, *listed} - set(MANIFESTED)):
         if name not in listed:
@@ -106,7 +112,7 @@ def _log_key(files: Files) -> tuple[str, bytes]:
     return public_key(_json(files, "keys.json")["log"])
 
 
-def _signature(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _signature(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     _, public = _log_key(files)
     try:
         signature = base64.b64decode(files["manifest.sig"].strip(), validate=True)
@@ -117,7 +123,7 @@ def _signature(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
     return PASS, "the manifest bears the signature of the log's key"
 
 
-def _known_key(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _known_key(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     own = _json(files, "keys.json")["log"]
     if not known_key:
         return PASS, f"compare it with the key that you know: {own}"
@@ -137,7 +143,7 @@ def _notes(files: Files) -> list[tuple[Any, dict[str, Any]]]:
     return out
 
 
-def _checkpoints(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _checkpoints(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     notes = _notes(files)
     if not notes:
         return NOT_PROVEN, "the log has no checkpoint"
@@ -146,7 +152,7 @@ def _checkpoints(files: Files, known_key: str, progress: Any) -> tuple[str, str]
     return PASS, f"{len(notes)} checkpoints of {notes[0][0].origin} bear its signature"
 
 
-def _consistency(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _consistency(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     notes = _notes(files)
     for (old, _), (new, more) in pairwise(notes):
         if old.size >= new.size:
@@ -155,22 +161,22 @@ def _consistency(files: Files, known_key: str, progress: Any) -> tuple[str, str]
     return PASS, "each checkpoint continues the one before"
 
 
-def _batches(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
-    wanted = {sha for window in _json(files, "windows.json") for sha in window["batches"]}
+def _batches(files: Files, known_key: str, work: Work) -> tuple[str, str]:
+    wanted = set(enclosed(files))
     there = {name[len("batches/") :].partition(".")[0] for name in files if name.startswith("batches/")}
     if wanted != there:
         raise _Wrong(f"{len(wanted ^ there)} batches are named and not enclosed, or enclosed and not named.")
     for sha in sorted(wanted):
-        if hashlib.sha256(gunzip(files[f"batches/{sha}.msgpack.gz"])).hexdigest() != sha:
+        if hash_of_batch(files[f"batches/{sha}.msgpack.gz"]) != sha:
             raise _Wrong(f"Batch {sha[:16]} is not the bytes that its name says.")
     return PASS, f"{len(wanted)} batches are the bytes that their names say"
 
 
-def _inclusion(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _inclusion(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     notes = _notes(files)
     proofs = _json(files, "proofs.json")
     skeleton = {one["sha256"]: one for one in _json(files, "skeleton.json")}
-    wanted = sorted({sha for window in _json(files, "windows.json") for sha in window["batches"]})
+    wanted = enclosed(files)
     if not notes:
         return NOT_PROVEN, "the log has no checkpoint"
     last = notes[-1][0]
@@ -199,7 +205,7 @@ def _inclusion(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
     return PASS, f"{len(wanted)} batches are leaves of the log of {last.size}"
 
 
-def _sequence(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _sequence(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     seen: dict[tuple[str, str], str] = {}
     leaves: set[str] = set()
     by_agent: dict[str, list[int]] = {}
@@ -218,7 +224,7 @@ def _sequence(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
     return PASS, f"{len(seen)} numbered batches in the month, {gaps} missing between their first and last numbers"
 
 
-def _clock(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _clock(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     """clock.csv is what the batches say; a sample later than its receipt is told."""
     said = list(csv.reader(io.StringIO(files["clock.csv"].decode())))[1:]
     found = [[cell.removeprefix("'") for cell in line] for line in clock_lines(files)]
@@ -236,7 +242,7 @@ def _clock(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
 # Arithmetic
 
 
-def _result(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _result(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     found = result_of(files)
     if _canonical(found) != _canonical(_json(files, "result.json")):
         where = _first_difference(found, _json(files, "result.json"))
@@ -256,7 +262,7 @@ def _first_difference(one: Any, other: Any, path: str = "") -> str:
     return f"{path.lstrip('.')}: computed {str(one)[:80]}, stated {str(other)[:80]}"
 
 
-def _amount(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _amount(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     claim, result = _json(files, "claim.json"), _json(files, "result.json")["assessment"]["result"]
     if result["status"] != "ok" or result["claim"] is None:
         raise _Wrong("The result gives no claim.")
@@ -267,7 +273,7 @@ def _amount(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
     return PASS, f"{claim['amount']} {claim['currency']} is not more than the least of the three readings"
 
 
-def _tables(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _tables(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     result = _json(files, "result.json")["assessment"]["result"]
     stated = [
         (unit["name"], one["start_utc"], one["end_utc"], one["counted_seconds"])
@@ -288,7 +294,7 @@ def _tables(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
     return PASS, f"incidents.csv has the {len(shown)} incidents of result.json; coverage and rows are the same"
 
 
-def _windows(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _windows(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     """Every counted incident lies in a window."""
     spans: dict[str, list[tuple[int, int]]] = {}
     for one in _json(files, "windows.json"):
@@ -302,18 +308,14 @@ def _windows(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
     return PASS, "every counted incident has its batches"
 
 
-def _fold(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _fold(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     slots = 0
     if other := other_state_format(files):
         return NOT_PROVEN, f"the pack's states are of format {other}: fold them with the verifier of its own release"
-    for window, found, used in folded_windows(files, progress):
-        if found != used:
-            subject = next(one for one in sorted({*found, *used}) if found.get(one) != used.get(one))
-            raise _Wrong(
-                f"The batches of {window['node']} from hour {window['first_hour']} on give other verdicts for"
-                f" {subject} than the report used."
-            )
-        slots += sum(b - a for line in found.values() for a, b, _ in line)
+    for found in work.folded():
+        if found.wrong:
+            raise _Wrong(found.wrong)
+        slots += found.slots
     if not slots:
         return NOT_PROVEN, "the pack encloses no batch to fold: its verdicts are the claimant's word"
     return PASS, f"the batches of the claimed time fold to the verdicts that the report used ({slots} slots)"
@@ -322,7 +324,7 @@ def _fold(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
 # What a pack alone can't answer
 
 
-def _anchors(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _anchors(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     """The share of the claimed seconds between outside anchors, and whose."""
     whole, proved, parties = shares(files)
     title = _json(files, "manifest.json")["title"]
@@ -340,7 +342,7 @@ def _anchors(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
     return NOT_PROVEN, f"{said}. Signatures prove {percent(proved)}; mails and tickets prove it to who received them"
 
 
-def _terms(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _terms(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     """Contract, rules and amendments were in the log, and since which anchor."""
     try:
         found = adopted(files, read_anchors(files))
@@ -362,15 +364,15 @@ def _beside(files: Files, beside: Any) -> str:
     return f"The rules are amended; without amendments {other['claim']} {other['currency']} instead of {own['claim']}"
 
 
-def _source(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _source(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     simulated = "; the nodes are SIMULATED" if _json(files, "result.json")["is_simulated"] else ""
     return NOT_PROVEN, f"the agents ran under the claimant's root{simulated}"
 
 
-def _signed(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _signed(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     """Which share of the claimed batches the keys that their agents enrolled signed."""
     try:
-        found = check_signed(files)
+        found = check_signed(files, work.judged)
     except ProofError as error:
         raise _Wrong(str(error)) from error
     if found is None:
@@ -383,7 +385,7 @@ def _signed(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
     return NOT_PROVEN, said
 
 
-def _states(files: Files, known_key: str, progress: Any) -> tuple[str, str]:
+def _states(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     number = sum(name.startswith("states/") for name in files)
     return NOT_PROVEN, f"the {number} states from which the folding starts are the claimant's own"
 
@@ -394,7 +396,6 @@ CHECKS = (
     ("key", INTEGRITY, _known_key),
     ("checkpoints", INTEGRITY, _checkpoints),
     ("consistency", INTEGRITY, _consistency),
-    ("batches", INTEGRITY, _batches),
     ("inclusion", INTEGRITY, _inclusion),
     ("sequence", INTEGRITY, _sequence),
     ("result", ARITHMETIC, _result),
@@ -402,7 +403,8 @@ CHECKS = (
     ("tables", ARITHMETIC, _tables),
     ("windows", ARITHMETIC, _windows),
     ("fold", ARITHMETIC, _fold),
-    ("clock", INTEGRITY, _clock),  # after the fold, which decodes every batch
+    ("batches", INTEGRITY, _batches),  # after the fold, which unpacks every batch
+    ("clock", INTEGRITY, _clock),
     ("anchors", ANCHORS, _anchors),
     ("terms", ANCHORS, _terms),
     ("agent", SOURCE, _source),

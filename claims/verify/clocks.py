@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 
 from claims.domain.periods import utc_text
+from claims.verify.documents import enclosed, read
 from claims.verify.recompute import facts_of_batch
 
 Files = Mapping[str, bytes]
@@ -18,8 +18,8 @@ Line = tuple[str, str, str, str, str, str, str, str, str]
 
 def clock_lines(files: Files) -> Iterator[Line]:
     """A line for each batch of the windows, in the order of their receipt."""
-    named = {sha for window in json.loads(files["windows.json"]) for sha in window["batches"]}
-    for one in json.loads(files["skeleton.json"]):
+    named = set(enclosed(files))
+    for one in read(files, "skeleton.json"):
         if one["sha256"] not in named:
             continue
         facts = facts_of_batch(files[f"batches/{one['sha256']}.msgpack.gz"])

@@ -7,19 +7,22 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from agent import wire
 from claims.document import document_of
 from claims.domain.assemble import assemble
 from claims.domain.contract_load import contract_from_json, digest
-from claims.domain.month_runs import VerdictRun, collect, decode
+from claims.domain.month_runs import VerdictRun, collect
 from claims.domain.periods import build
 from claims.domain.result import AutomaticCredit, Inputs
 from claims.domain.rows import Row
 from claims.domain.rule_spans import RuleSpan, Translator, read_spans
 from claims.errors import PackError
 from claims.verify.beside import Under, beside, is_amended, without_amendments
+from claims.verify.documents import read
+from claims.verify.documents import runs as decoded
 from claims.verify.setting import Replayed
 from fleet.domain.context import Dated
 from fleet.domain.node_hours import ReceivedBatch, refold
@@ -33,16 +36,17 @@ FOLLOWING = 24  # hours behind a window that an undecided jump of a clock may as
 
 def base_of(files: Files) -> Callable[[str], Rules]:
     """What gives an enclosed rule set by its version, without amendments."""
-    known: dict[str, Rules] = {}
 
     def base(version: str) -> Rules:
-        if version not in known:
-            folder = f"rules/{version}/"
-            texts = {n.rpartition("/")[2]: b.decode() for n, b in files.items() if n.startswith(folder)}
-            known[version] = read_rules(version, texts)
-        return known[version]
+        folder = f"rules/{version}/"
+        return _read_rules(version, tuple((n.rpartition("/")[2], b) for n, b in files.items() if n.startswith(folder)))
 
     return base
+
+
+@lru_cache(maxsize=16)
+def _read_rules(version: str, texts: tuple[tuple[str, bytes], ...]) -> Rules:
+    return read_rules(version, {name: raw.decode() for name, raw in texts})
 
 
 def rules_of(files: Files) -> list[RuleSpan]:
@@ -107,7 +111,7 @@ def nodes_of(files: Files) -> list[tuple[str, str, dict[str, list[VerdictRun]]]]
         if hashlib.sha256(raw).hexdigest() != one["digest"]:
             raise PackError(f"The runs of {one['node']} in {one['month']} are not those of the report.")
         names[one["id"]] = one["node"]
-        for subject, line in decode(raw).items():
+        for subject, line in decoded(raw).items():
             runs.setdefault(one["id"], {}).setdefault(subject, []).extend(line)
     return [(one, names[one], runs[one]) for one in sorted(runs, key=int)]
 
@@ -126,7 +130,7 @@ def result_of(files: Files) -> dict[str, Any]:
         plain = without_amendments(amended, base)
         folded = [
             (window["node_id"], *_slots(window), fold_enclosed(files, window, Under(Replayed(plain, setting), plain)))
-            for window in json.loads(files["windows.json"])
+            for window in read(files, "windows.json")
             for setting in [window["setting"]]
         ]
         found["unamended"] = beside(terms, inputs, nodes_of(files), folded, amended, base)
@@ -156,28 +160,60 @@ def decoder() -> Callable[[bytes], Any]:
     return decode_trusted
 
 
-def folded_windows(files: Files, progress: Callable[[int, int], None] = lambda done, of: None) -> Iterable[Any]:
-    """For each window of `windows.json`: (window, the runs that its batches fold to, the runs that the report used).
+class BatchFacts(NamedTuple):
+    """What other checks than the fold need of a batch: the hash of its content, hex, its samples' instants (ms), what
+    its clocks said.
+    """
+
+    sha256: str
+    instants: tuple[int, ...]
+    clocks: tuple[str, ...]
+    errors_ms: tuple[int, ...]
+
+
+class Folded(NamedTuple):
+    """What a window's batches fold to: how many slots, what is wrong with them ('': they are what the report used), and
+    the facts of each batch by its hash.
+    """
+
+    slots: int
+    wrong: str
+    facts: list[tuple[str, BatchFacts]]
+
+
+def fold_one(files: Files, number: int) -> Folded:
+    """Fold the window of this number and compare it with the runs that the report used.
 
     Both are clipped to the window's hours, which leave out the margin that closes the last stretch.
     """
-    spans = rules_of(files)
-    windows = json.loads(files["windows.json"])
-    received = _received(files)
-    for number, window in enumerate(windows):
-        found = fold_enclosed(files, window, Replayed(spans, window["setting"]), received)
-        used: dict[str, list[Any]] = {}
-        for month in window["months"]:
-            for subject, line in decode(files[f"runs/{window['node_id']}-{month}.json"]).items():
-                used.setdefault(subject, []).extend(line)
-        low, high = _slots(window)
-        yield window, clipped(found, low, high), clipped(used, low, high)
-        progress(number + 1, len(windows))
+    window = read(files, "windows.json")[number]
+    folded = fold_enclosed(files, window, Replayed(rules_of(files), window["setting"]))
+    parts: dict[str, list[Any]] = {}
+    for month in window["months"]:
+        for subject, line in decoded(files[f"runs/{window['node_id']}-{month}.json"]).items():
+            parts.setdefault(subject, []).extend(line)
+    low, high = _slots(window)
+    found, used = clipped(folded, low, high), clipped(parts, low, high)
+    wrong = ""
+    if found != used:
+        subject = next(one for one in sorted({*found, *used}) if found.get(one) != used.get(one))
+        wrong = (
+            f"The batches of {window['node']} from hour {window['first_hour']} on give other verdicts for {subject}"
+            " than the report used."
+        )
+    facts = [(sha, facts_of_batch(files[f"batches/{sha}.msgpack.gz"])) for sha in window["batches"]]
+    return Folded(sum(b - a for line in found.values() for a, b, _ in line), wrong, facts)
 
 
 def _received(files: Files) -> dict[str, int]:
     """When each batch of the skeleton was received, ms."""
-    return {one["sha256"]: int(one["received_us"]) // 1000 for one in json.loads(files["skeleton.json"])}
+    return _instants(files["skeleton.json"])
+
+
+@lru_cache(maxsize=2)
+def _instants(skeleton: bytes) -> dict[str, int]:
+    lines = read({"skeleton.json": skeleton}, "skeleton.json")
+    return {one["sha256"]: int(one["received_us"]) // 1000 for one in lines}
 
 
 def _slots(window: Mapping[str, Any]) -> tuple[int, int]:
@@ -185,20 +221,19 @@ def _slots(window: Mapping[str, Any]) -> tuple[int, int]:
     return window["first_hour"] * SLOTS_PER_HOUR, (window["last_hour"] - window["margin"]) * SLOTS_PER_HOUR
 
 
-def fold_enclosed(
-    files: Files, window: Mapping[str, Any], dated: Dated, received: Mapping[str, int] | None = None
-) -> dict[str, list[VerdictRun]]:
+def fold_enclosed(files: Files, window: Mapping[str, Any], dated: Dated) -> dict[str, list[VerdictRun]]:
     """The runs that a window's batches fold to under these dated rows.
 
     A batch touches the hours of its own `ts`. Those that the window names as `moved` by the node's clocks to others are
     looked at for each hour.
     """
-    read, received = decoder(), _received(files) if received is None else received
+    unpack, received = decoder(), _received(files)
     batches, hours = [], {}
     for sha in window["batches"]:
         body = files[f"batches/{sha}.msgpack.gz"]
-        batch = read(gunzip(body))
-        facts = remember(body, batch)
+        raw = gunzip(body)
+        batch = unpack(raw)
+        facts = remember(body, raw, batch)
         batches.append(ReceivedBatch(bytes.fromhex(sha), received[sha], batch))
         if "moved" in window and sha not in window["moved"]:  # an older pack does not say which ones were
             hours[bytes.fromhex(sha)] = min(facts.instants) // HOUR_MS, max(facts.instants) // HOUR_MS
@@ -219,36 +254,48 @@ def other_state_format(files: Files) -> int | None:
     return None
 
 
-class BatchFacts(NamedTuple):
-    """What other checks than the fold need of a batch: its samples' instants (ms), what its clocks said."""
-
-    instants: tuple[int, ...]
-    clocks: tuple[str, ...]
-    errors_ms: tuple[int, ...]
-
-
 #: Facts by the batch's own bytes, so that no pack can leave wrong ones behind for another.
 _known: dict[bytes, BatchFacts] = {}
 MOST_KNOWN = 200_000
 
 
-def remember(body: bytes, batch: Any) -> BatchFacts:
-    """Keep the facts of a batch that was decoded anyway."""
+def remember(body: bytes, raw: bytes, batch: Any) -> BatchFacts:
+    """Keep the facts of a batch that was decoded anyway: `body` as it was packed, `raw` without the gzip."""
     clocks = [interval.clock for interval in batch.intervals if interval.clock is not None]
     found = BatchFacts(
+        hashlib.sha256(raw).hexdigest(),
         tuple(interval.ts for interval in batch.intervals),
         tuple(clock.status for clock in clocks),
         tuple(clock.error_ms for clock in clocks if clock.error_ms is not None),
     )
+    _keep(body, found)
+    return found
+
+
+def _keep(body: bytes, found: BatchFacts) -> None:
     if len(_known) >= MOST_KNOWN:
         _known.clear()
     _known[body] = found
-    return found
+
+
+def keep_facts(files: Files, facts: Iterable[tuple[str, BatchFacts]]) -> None:
+    """Keep what another process found of these batches of the pack."""
+    for sha, found in facts:
+        _keep(files[f"batches/{sha}.msgpack.gz"], found)
 
 
 def facts_of_batch(body: bytes) -> BatchFacts:
     """The facts of a batch, decoded once."""
-    return _known.get(body) or remember(body, decoder()(gunzip(body)))
+    if (found := _known.get(body)) is not None:
+        return found
+    raw = gunzip(body)
+    return remember(body, raw, decoder()(raw))
+
+
+def hash_of_batch(body: bytes) -> str:
+    """The SHA-256 of a batch's content, hex. Raises PackError."""
+    found = _known.get(body)
+    return hashlib.sha256(gunzip(body)).hexdigest() if found is None else found.sha256
 
 
 Hours = Mapping[bytes, tuple[int, int]]
@@ -290,4 +337,4 @@ def clipped(runs: Mapping[str, Iterable[Any]], low: int, high: int) -> dict[str,
     return out
 
 
-__all__ = ["folded_windows", "gunzip", "inputs_of", "result_of", "rules_of"]
+__all__ = ["Folded", "fold_one", "gunzip", "inputs_of", "result_of", "rules_of"]
