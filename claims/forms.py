@@ -15,7 +15,7 @@ from claims.errors import ContractError
 #: Fields with a place of their own; everything else stands in `terms` as JSON.
 PLACES = (
     "name", "effective_from", "effective_to", "zone", "currency", "fee_charged", "min_healthy", "pooling",
-    "ambiguous_counts", "customer", "account", "contact",
+    "ambiguous_counts", "owns_driver", "owns_fabric", "customer", "account", "contact",
 )  # fmt: skip
 MAX_GPUS = 64
 

@@ -79,8 +79,11 @@ def eligible(contract: Contract, reason: Reason) -> bool:
 
 
 def party_counts(contract: Contract, reason: Reason) -> bool:
-    """Whether the reason's party counts outside the upper reading (contract.md 2)."""
-    return reason.party == "infrastructure" or bool(contract.ambiguous_counts)
+    """Whether the reason's party counts outside the upper reading (contract.md 2). One that is the infrastructure's
+    only where the provider owns the driver or the fabric is ambiguous elsewhere.
+    """
+    is_theirs = reason.party == "infrastructure" and (not reason.owner or contract.owns(reason.owner))
+    return is_theirs or bool(contract.ambiguous_counts)
 
 
 class Classifier:

@@ -46,6 +46,8 @@ def missing_fields(contract: Contract, inputs: Inputs) -> dict[str, tuple[Any, .
     need("clock_start", "acknowledgement", "ticket", "measured")
     need("pooling", *terms.POOLINGS)
     need("ambiguous_counts", False, True)
+    for what in sorted(_asked_owners(contract, inputs)):
+        need(f"owns_{what}", False, True)
     need("exclusion_mode", *terms.EXCLUSION_MODES)
     if any(row.kind in EXCLUSIONS for row in inputs.rows):
         need("excludes", EXCLUSIONS, ())
@@ -75,6 +77,17 @@ def missing_fields(contract: Contract, inputs: Inputs) -> dict[str, tuple[Any, .
     if inputs.automatic or (contract.clock_hour_rule is not None and contract.kind != "clock_hour"):
         need("auto_credit_rule", *terms.AUTO_CREDIT_RULES)
     return out
+
+
+def _asked_owners(contract: Contract, inputs: Inputs) -> set[str]:
+    """What a counted reason of these facts is the infrastructure's only with: `driver`, `fabric`."""
+    return {
+        reason.owner
+        for runs in inputs.facts.values()
+        for run in runs
+        for reason in run.facts.reasons
+        if reason.owner and reason.party == "infrastructure" and reason.category in contract.counts
+    }
 
 
 ALWAYS = ("zone", "clock_start", "pooling", "fee_charged", "min_healthy", "hourly_price")

@@ -127,6 +127,8 @@ class Contract:
     # what counts
     weights: tuple[int, ...] = (0,)
     ambiguous_counts: bool | None = None
+    owns_driver: bool | None = None
+    owns_fabric: bool | None = None
     min_healthy: int | None = None
     pooling: str | None = None
     # how long
@@ -190,6 +192,10 @@ class Contract:
     def required(self, unit: Unit) -> int | None:
         """How many of the unit's members must be healthy."""
         return unit.min_healthy if unit.min_healthy is not None else self.min_healthy
+
+    def owns(self, what: str) -> bool:
+        """Whether the contract says that the provider owns it: `driver` or `fabric`. Silence is no."""
+        return bool(self.owns_driver if what == "driver" else self.owns_fabric if what == "fabric" else False)
 
     def clock_ends_with_ticket(self) -> bool:
         """Whether closing the ticket ends the clock; unless said otherwise where the ticket also starts it."""

@@ -336,6 +336,8 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "anchor_day": _integer,
     "weights": _weights,
     "ambiguous_counts": _boolean,
+    "owns_driver": _boolean,
+    "owns_fabric": _boolean,
     "min_healthy": _integer,
     "pooling": _choice(*terms.POOLINGS),
     "min_duration_s": _integer,

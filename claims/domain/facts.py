@@ -47,7 +47,8 @@ class Standing(StrEnum):
 
 class Reason(NamedTuple):
     """A reason in a slot: weight 0..100, category and party as in the rule set. `is_share`: a port's share of a GPU's
-    weight, which no binary contract counts (contract.md 1).
+    weight, which no binary contract counts (contract.md 1). `owner`: `driver` or `fabric` where the fault is the
+    provider's only if the contract says that the provider owns that.
     """
 
     code: str
@@ -56,6 +57,7 @@ class Reason(NamedTuple):
     party: str
     standing: Standing
     is_share: bool = False
+    owner: str = ""
 
 
 class Facts(NamedTuple):
@@ -97,6 +99,8 @@ class RuleReason(Protocol):
     def lasts(self) -> str: ...
     @property
     def subject(self) -> str: ...
+    @property
+    def owner(self) -> str: ...
 
 
 def parent(resource: str) -> str:
@@ -159,7 +163,8 @@ def facts_of(verdict: Verdict, rules: Mapping[str, RuleReason]) -> Facts:
 
 
 def _reason(code: str, weight: int, rule: RuleReason, standing: Standing) -> Reason:
-    return Reason(code, weight, rule.category, rule.party, standing, rule.subject == "port" and 0 < weight < 100)
+    is_share = rule.subject == "port" and 0 < weight < 100
+    return Reason(code, weight, rule.category, rule.party, standing, is_share, rule.owner)
 
 
 def _weights(codes: Sequence[str], weight: int, rules: Mapping[str, RuleReason]) -> dict[str, int]:

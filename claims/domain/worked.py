@@ -34,6 +34,7 @@ NOT_NAMED = {
     "kind": "tiers", "scope": "node", "minute_rule": "slots", "exclusion_mode": "counted_as_up",
     "clock_start": "measured", "min_duration_s": "0", "min_duration_compare": ">=", "min_duration_test": "whole",
     "bridging_s": "0", "ambiguous_counts": "no", "stop_clock": "no", "denominator": "full_month", "pooling": "each",
+    "owns_driver": "no", "owns_fabric": "no",
     "cap": "none", "minimum": "none", "fee_charged": "0", "allowance": "deducted", "steps": "full",
 }  # fmt: skip
 #: Observed and up before and after what an example says.
@@ -53,7 +54,7 @@ _COPIED = (
     "counts", "tiers", "commitment", "multiplier", "hourly_price", "limit_s", "step_s", "credit_percent_per_step",
     "clock_hour_rule", "fee_charged", "currency", "min_duration_s", "min_duration_compare", "bridging_s",
     "ambiguous_counts", "stop_clock", "minimum_coverage_percent", "maintenance_notice_h", "clock_end", "weights",
-    "outage_table", "cap", "minimum", "excludes", "stacking_group", "decimals",
+    "outage_table", "cap", "minimum", "excludes", "stacking_group", "decimals", "owns_driver", "owns_fabric",
 )  # fmt: skip
 #: The shape of an example that names none and has no tiers, by the field that only it has.
 _KIND_BY_FIELD = {
@@ -252,6 +253,7 @@ def _one(entry: Mapping[str, Any], counts: Sequence[str]) -> Facts:
                 one["party"],
                 standing if certain else Standing.POSSIBLE,
                 one["code"].startswith(PORT_CODES) and 0 < int(one["weight"]) < 100,
+                one.get("owner", ""),
             )
         )
     blind = state == "unknown"

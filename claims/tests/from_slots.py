@@ -15,7 +15,7 @@ from claims.tests.domain.oracle import solve
 
 STANDINGS = {"observed": "certain", "edge": "edge_bad", "held": "held", "pending": "pending", "contested": "contested"}
 UNSAID = (
-    "clock_end", "stop_clock", "maintenance_notice_h", "minimum_coverage_percent", "auto_credit_rule",
+    "clock_end", "stop_clock", "owns_driver", "maintenance_notice_h", "minimum_coverage_percent", "auto_credit_rule",
     "clock_hour_rule", "hourly_price", "min_duration_test", "min_duration_compare", "allowance", "commitment",
 )  # fmt: skip
 

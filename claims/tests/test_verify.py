@@ -22,6 +22,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from agent import wire
+from claims.domain.contract_load import contract_from_json, digest
 from claims.domain.merkle import Checkpoint
 from claims.domain.month_runs import decode, encode
 from claims.errors import PackError
@@ -124,6 +125,29 @@ def test_the_second_implementation_comes_to_the_same_from_slots_csv(made: Made) 
     forged = {**made.files, "slots.csv": b"\r\n".join([head, ",".join(row).encode(), *rest])}
     with pytest.raises(AssertionError):
         check_from_slots(forged)
+
+
+@pytest.mark.parametrize("owns_driver", [True, False])
+def test_of_a_firmware_hang_the_verifier_and_the_second_implementation_ask_who_owns_the_driver(
+    made: Made, owns_driver: bool
+) -> None:
+    files = {
+        name: raw.replace(b"XID_79", b"XID_119") if name == "slots.csv" or name.startswith("runs/") else raw
+        for name, raw in made.files.items()
+    }
+    assert b"XID_119" in files["slots.csv"]
+    terms = {**json.loads(files["contract.json"]), "counts": ["firmware"], "owns_driver": owns_driver}
+    files["contract.json"] = canonical_json(terms)
+    frozen = json.loads(files["inputs.json"])
+    frozen["contract"]["digest"] = digest(contract_from_json(files["contract.json"]))
+    for one in frozen["node_months"]:
+        one["digest"] = hashlib.sha256(files[f"runs/{one['id']}-{one['month']}.json"]).hexdigest()
+    files["inputs.json"] = canonical_json(frozen)
+    files["result.json"] = canonical_json(result_of(files))
+    assert verdict(files, "result") == PASS
+    check_from_slots(files)
+    reading = json.loads(files["result.json"])["assessment"]["result"]["units"][0]["readings"]["lower"]
+    assert (reading["down_seconds"] != "0") is owns_driver
 
 
 def test_the_zipapp_verifies_it_without_packages_or_the_server(made: Made, tmp_path: Path) -> None:

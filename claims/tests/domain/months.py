@@ -36,6 +36,7 @@ CODES = (
     ("SW_THERMAL", 75, "degraded"),
     ("XID_119", 0, "firmware"),
 )
+OWNERS = {"XID_119": "driver"}
 PARTIES = ("infrastructure",) * 6 + ("ambiguous", "customer", "none")
 KINDS = ("tiers", "tiers", "outage_table", "pro_rata", "multiplier", "repair_time", "weighted", "clock_hour")
 
@@ -107,6 +108,7 @@ def _terms(rng, scope, zone):
             ["unreachable"],
             ["unreachable", "hardware_failure"],
             ["hardware_failure", "network", "degraded"],
+            ["hardware_failure", "firmware"],
         )
     )
     hours = rng.random() < 0.3 or kind == "clock_hour"
@@ -131,7 +133,8 @@ def _terms(rng, scope, zone):
     )
     return {
         "kind": kind, "scope": scope, "counts": counts, "weights": rng.choice(([0], [0], [0, 50])),
-        "ambiguous_counts": rng.random() < 0.5, "pooling": rng.choice(("each", "each", "slots")),
+        "ambiguous_counts": rng.random() < 0.5, "owns_driver": rng.random() < 0.5,
+        "pooling": rng.choice(("each", "each", "slots")),
         "min_duration_s": rng.choice((0, 0, 30, 60, 120, 300)), "min_duration_compare": rng.choice((">=", ">")),
         "min_duration_test": rng.choice(("whole", "clipped")), "bridging_s": rng.choice((0, 0, 15, 60, 130, 600)),
         "minute_rule": rng.choice(("slots", "clock_minute", "elapsed_floor")),
@@ -289,7 +292,8 @@ def translate(case):
 
 def _facts(one):
     reasons = tuple(
-        Reason(c, w, k, p, Standing(s), c.startswith("IB_PORT") and w > 0) for c, w, k, p, s in one["reasons"]
+        Reason(c, w, k, p, Standing(s), c.startswith("IB_PORT") and w > 0, OWNERS.get(c, ""))
+        for c, w, k, p, s in one["reasons"]
     )
     weight = min((r.weight for r in reasons), default=100)
     return Facts(

@@ -6,6 +6,9 @@ from functools import cache
 
 READINGS = ("lower", "nominal", "upper")
 
+#: Whose these faults are depends on who runs the driver (46, 119 and 120 hang with its firmware).
+DRIVERS = ("XID_46", "XID_119", "XID_120")
+
 
 @cache
 def chain(name):
@@ -58,6 +61,8 @@ class Case:
             if reading == "upper":
                 weights.append(weight)
                 continue
+            if code in DRIVERS and party == "infrastructure" and self.terms["owns_driver"] is not True:
+                party = "ambiguous"
             if party == "ambiguous" and not self.terms["ambiguous_counts"]:
                 continue
             notes = self.rows("record", name, slot)

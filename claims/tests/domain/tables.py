@@ -1,7 +1,7 @@
 """Reads the worked tables of `docs/sla-arithmetic.md` and computes their lines.
 
 A line is `slots | contract | rows | answer`. Slots: `n1 100-106 down`, with a state and words for the reason
-(`reach`, `ambiguous`, `customer`, `w50`, `port88`). Offsets from the first slot of September 2026 UTC
+(`reach`, `firmware`, `ambiguous`, `customer`, `w50`, `port88`). Offsets from the first slot of September 2026 UTC
 unless `month` says else.
 """
 
@@ -32,12 +32,14 @@ def lines(document: Path = DOCUMENT):
 
 
 def reason_of(words):
-    code, category, weight, party = "XID_79", "hardware_failure", "0", "infrastructure"
+    code, category, weight, party, owner = "XID_79", "hardware_failure", "0", "infrastructure", ""
     for word in words:
         if word == "reach":
             code, category = "NODE_UNREACHABLE", "unreachable"
         elif word == "lost":
             code = "NODE_LOST"
+        elif word == "firmware":
+            code, category, owner = "XID_119", "firmware", "driver"
         elif word in ("ambiguous", "customer"):
             party = word
         elif word.startswith("port"):
@@ -46,7 +48,7 @@ def reason_of(words):
             weight = word[1:]
         else:
             raise AssertionError(f"no word of a reason: {word}")
-    return {"code": code, "weight": weight, "category": category, "party": party}
+    return {"code": code, "weight": weight, "category": category, "party": party, "owner": owner}
 
 
 def timeline_of(text):
