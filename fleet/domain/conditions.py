@@ -186,6 +186,14 @@ def end_held(work: Work, key: str, subject: Subject, c: Condition, first: int, a
         close(work, key, subject, c, at)
 
 
+def left(work: Work, key: str, subject: Subject, c: Condition, first: int, at: int) -> None:
+    """The device of `c` is no longer that of the place: nothing more is known of it from this instant on."""
+    if not c.confirmed and c.stance != "U":
+        pend(subject, c, first, at // SLOT_MS + 1)
+    freeze(subject, c)
+    close(work, key, subject, c, at)
+
+
 def weigh_again(work: Work, before: Rules, at: int) -> None:
     """The rules change at this instant: open conditions weigh what the new ones say, or are over if they lower no more.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleet.domain import conditions as cond
 from fleet.domain.conditions import SLICES, sliced
+from fleet.domain.presence import is_elsewhere
 from fleet.domain.rules import Reason
 from fleet.domain.slots import SLOT_MS
 from fleet.domain.state import BLIND, Place, Subject
@@ -38,7 +39,7 @@ def apply(work: Work, item: Item) -> None:
         if event.code is not None:
             _sxid(work, at, event.code, event)
         return
-    targets = [(i, p) for i, p in enumerate(state.places) if not bus or p.bus == bus]
+    targets = [(i, p) for i, p in enumerate(state.places) if (not bus or p.bus == bus) and not is_elsewhere(p)]
     if kind == "gpu_reset":
         for index, place in targets:
             _end(work, index, place, at, "reset")
@@ -114,7 +115,8 @@ def _sxid(work: Work, at: int, code: int, event: Any) -> None:
         _show(work, "n", state.node, reason.code, at)
         return
     for place in state.places:
-        _condition(work, place, reason, at, ())
+        if not is_elsewhere(place):
+            _condition(work, place, reason, at, ())
 
 
 def _xid(work: Work, index: int, place: Place, at: int, code: int, event: Any) -> None:

@@ -34,6 +34,11 @@ def read(work: Work, item: Item, clock: str) -> list[Reading]:
     return [_read(work, item, place, listed, nvml_ok, pci) for place in state.places]
 
 
+def is_elsewhere(place: Place) -> bool:
+    """Whether a device was assigned to the place that this node has not shown: it has a bus id and no device here."""
+    return not place.uuid and bool(place.bus)
+
+
 def _read(work: Work, item: Item, place: Place, listed: dict[str, Gpu], nvml_ok: bool, pci: object) -> Reading:
     gpu = listed.get(place.uuid) if place.uuid else None
     if gpu is not None:
@@ -41,6 +46,8 @@ def _read(work: Work, item: Item, place: Place, listed: dict[str, Gpu], nvml_ok:
         return place, GOOD, "", gpu
     missing = place.find("GPU_MISSING")
     if not place.uuid:
+        if is_elsewhere(place):
+            return place, BLIND, "NOT_SEEN", None
         if nvml_ok and listed:
             return place, NEVER, "", None
         return place, BLIND, "NVML_BLIND" if nvml_ok else _cause(work), None
@@ -97,7 +104,7 @@ def _settle(work: Work, gpus: object) -> None:
             continue  # listed twice
         known.add(gpu.uuid)
         free = [p for p in state.places if p.uuid not in here]
-        same = [p for p in free if p.uuid and p.bus == (gpu.pci_bus_id or "")]
+        same = [p for p in free if (p.uuid or is_elsewhere(p)) and p.bus == (gpu.pci_bus_id or "")]
         if same or free:
             place = (same or free)[0]
         elif declared is None:
@@ -105,7 +112,7 @@ def _settle(work: Work, gpus: object) -> None:
             _add(work, place)
         else:
             continue
-        if place.uuid:
+        if place.uuid or is_elsewhere(place):
             place.has_action = False
             place.width, place.links = 0, -1
             place.ecc = gpu.ecc_uncorrected or 0

@@ -71,12 +71,20 @@ def node_lost(work: Work, item: Item, stretch: Stretch) -> tuple[Segment, ...]:
     return tuple(out)
 
 
-def assignments(work: Work, stretch: Stretch) -> None:
-    """End held conditions of a place at the instant at which a healthy device was assigned to it elsewhere."""
+def assignments(work: Work, stretch: Stretch, item: Item) -> None:
+    """End held conditions of a place at the instant at which a healthy device was assigned to it.
+
+    Where the sample does not list the place's own device, the place is elsewhere from then on: nothing that this node
+    says of the old device is about it, until a device takes it here.
+    """
     state = work.state
     assert state is not None
     for index, at in work.context.assigned:
         if stretch.from_ms < at <= stretch.to_ms and index < len(state.places):
-            place = state.places[index]
+            key, place = f"g{index}", state.places[index]
             for condition in tuple(place.conditions):
-                cond.end_held(work, f"g{index}", place, condition, stretch.first, at)
+                cond.end_held(work, key, place, condition, stretch.first, at)
+            if place.uuid and all(gpu.uuid != place.uuid for gpu in item.interval.gpus):
+                for condition in tuple(place.conditions):
+                    cond.left(work, key, place, condition, stretch.first, at)
+                place.uuid = ""  # its bus id stays: presence.is_elsewhere

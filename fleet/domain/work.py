@@ -170,7 +170,7 @@ class Work:
             for subject in (state.node, *state.places, *state.ports):
                 for condition in subject.conditions:
                     condition.old = True
-        witnesses.assignments(self, stretch)
+        witnesses.assignments(self, stretch, item)
         self.several = bool(state.agents) and (item.agent not in state.agents or len(state.agents) > 1)
         before = installations.marks(state) if self.several else None
 
