@@ -12,6 +12,11 @@ from fleet.selectors_live import WORDS, Condition, Gpu, NodeNow, action_of, reas
 SILENCE_ACTION = "Check that the node is up and its agent runs"
 FEW_SILENT = 3
 BLIND_ACTION = "Check the driver on the node"
+TWO_AGENTS = "Two agents on one node"
+TWO_AGENTS_TEXT = (
+    "Samples of more than one agent come under this node's name. Where they agree the worse one counts; where they"
+    " contradict each other the time is unknown."
+)
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,19 @@ def troubles_of(node_id: int, node: str, cluster: str, now: NodeNow, last_sample
             )
         )
         return tuple(sorted(found, key=Trouble.order))
+    if now.installations > 1:
+        found.append(
+            trouble(
+                "available",
+                "TWO_INSTALLATIONS",
+                (),
+                None,
+                what=TWO_AGENTS,
+                headline=f"{node} is reported by {now.installations} agents",
+                text=TWO_AGENTS_TEXT,
+                mark="two agents",
+            )
+        )
     blind: dict[str, list[Gpu]] = defaultdict(list)
     for gpu in now.gpus:
         for cause in gpu.causes:

@@ -25,6 +25,7 @@ def as_json(now: NodeNow, models: Mapping[str, str], driver: str | None) -> str:
             "boot_id": now.boot_id,
             "models": dict(models),
             "driver": driver,
+            **({"installations": now.installations} if now.installations > 1 else {}),
         },
         separators=(",", ":"),
     )

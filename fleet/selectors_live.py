@@ -100,12 +100,14 @@ class NodeNow:
 
     word: str
     counts: Mapping[str, int]
+    installations: int = 1  # agents that it is heard from now
 
     @property
     def is_plain(self) -> bool:
         """Whether there is nothing to say of it: all is available and unmarked."""
         return self.counts["available"] == len(self.gpus) and not (
             self.is_silent
+            or self.installations > 1
             or self.conditions
             or any(gpu.conditions for gpu in self.gpus)
             or any(port.conditions for port in self.ports)
@@ -173,6 +175,7 @@ def read_summary(text: str, silent: bool) -> NodeNow:
         broken_sources=tuple(sorted(name for name, status in sources.items() if status not in ("ok", "absent"))),
         word=next((word for word in WORDS if counts[word]), "unknown"),
         counts=counts,
+        installations=1 if silent else summary.get("installations", 1),
     )
 
 

@@ -44,7 +44,9 @@ class SubjectNow:
 
 @dataclass(frozen=True, slots=True)
 class NodeNow:
-    """A node's present. `silent`: its last sample is older than 90 s, so every verdict is what silence says."""
+    """A node's present. `silent`: its last sample is older than 90 s, so every verdict is what silence says.
+    `installations`: how many agents the newest samples came from.
+    """
 
     node: SubjectNow
     subjects: tuple[SubjectNow, ...]
@@ -52,6 +54,7 @@ class NodeNow:
     silent: bool
     sources: dict[str, str]
     boot_id: str
+    installations: int = 1
 
 
 def current(state: NodeState, now_ms: int, rules: Rules, context: Context = EMPTY) -> NodeNow:
@@ -77,7 +80,9 @@ def current(state: NodeState, now_ms: int, rules: Rules, context: Context = EMPT
     ]
     node = SubjectNow("n", "node", "", "", verdicts.get("n", gone), _conditions(state.node, rules))
     nvml, ib, kmsg = state.sources
-    return NodeNow(node, tuple(subjects), state.last_ms, silent, {"nvml": nvml, "ib": ib, "kmsg": kmsg}, state.boot_id)
+    sources = {"nvml": nvml, "ib": ib, "kmsg": kmsg}
+    heard = 1 if silent else len(state.agents)
+    return NodeNow(node, tuple(subjects), state.last_ms, silent, sources, state.boot_id, heard)
 
 
 _GONE = unknown("NO_DATA")

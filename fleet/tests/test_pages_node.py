@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ from fleet.models import Inbox, Node, NodeHour, NodeLive
 from fleet.node_events import EVENT_KEYS, devices_at, rule_of
 from fleet.selectors_live import to_ms
 from fleet.selectors_node import unknown_keys
+from fleet.selectors_plain import read_plain
 from fleet.selectors_reviews import list_reviews
 from fleet.tests.bodies import interval, packed
 from fleet.tests.test_pages import fill, text_of
@@ -297,6 +299,25 @@ def test_an_unknown_xid_asks_for_a_look(alpha: Any, ada: Any, client_of: Any) ->
     with tenant_context(alpha):
         (line,) = list_reviews(only_node(alpha, "n1"), now_ms // SLOT_MS - 240, (now_ms // SLOT_MS) + 1)
     assert (line.place, line.code, line.end_slot - line.first_slot) == (1, "XID_UNKNOWN", 1)
+
+
+def test_two_agents_that_agree_are_named_on_the_node_and_under_needs_attention(
+    alpha: Any, ada: Any, client_of: Any
+) -> None:
+    now_ms = int(timezone.now().timestamp() * 1000)
+    samples = [interval(now_ms - 75_000 + k * SLOT_MS) for k in range(4)]
+    store(alpha, agent_id="first", intervals=samples)
+    node = f"/o/alpha/nodes/{only_node(alpha, 'n1')}/"
+    assert "reported by" not in text_of(client_of(ada).get(node))
+    store(alpha, agent_id="second", intervals=samples)
+    for url in (node, "/o/alpha/"):
+        words = text_of(client_of(ada).get(url))
+        assert "n1 is reported by 2 agents" in words, url
+        assert "two agents" in words, url
+    with tenant_context(alpha):
+        summary = NodeLive.objects.get(node__name="n1").summary
+    assert read_plain(json.dumps(summary)) is None
+    assert {one["state"] for one in summary["subjects"]} == {"observed"}  # a mark, and no verdict
 
 
 def test_batches_without_events_are_not_decoded() -> None:
