@@ -328,17 +328,16 @@ class Next:
 def next_deadline(now: datetime, clusters: Sequence[str] = ()) -> Next | None:
     """What closes next and is still open. Every Fleet page asks, so no whole result is read."""
     found: list[Next] = []
-    claims = Claim.objects.filter(status=Claim.Status.DRAFT, closes_at__gt=now)
-    drafts = Report.objects.filter(status=Report.Status.DRAFT, number=1)
+    is_claimed = Q(claims__status=Claim.Status.DRAFT, claims__closes_at__gt=now)
+    reports = Report.objects.filter(Q(status=Report.Status.DRAFT, number=1) | is_claimed)
     if clusters:
-        seen = _seen(clusters)
-        claims, drafts = claims.filter(report__contract__in=seen), drafts.filter(contract__in=seen)
-    claim = claims.order_by("closes_at").values_list("pk", "report__month", "amount", "currency", "closes_at").first()
-    if claim is not None:
-        pk, month, amount, currency, until = claim
-        if until is not None:
+        reports = reports.filter(contract__in=_seen(clusters))
+    of_claim = ("claims__pk", "claims__amount", "claims__currency", "claims__closes_at")
+    of_report = ("month", "result__is_over", "result__deadlines")
+    for month, is_over, deadlines, pk, amount, currency, until in reports.values_list(*of_report, *of_claim):
+        if pk is not None:
             found.append(Next(month, f"{amount:.2f}", currency, until, _days(until, now) or 0, pk))
-    for month, is_over, deadlines in drafts.values_list("month", "result__is_over", "result__deadlines"):
+            continue
         for one in deadlines or ():
             if one["closes_utc"] is None or not (is_over or " " in one["about"]):
                 continue
