@@ -11,9 +11,10 @@ from django.db import connection
 from django_tenants.utils import tenant_context
 
 from claims.models import CalendarFeed, Claim, Contract, Overlay
-from claims.services import Actor
+from claims.services import Actor, add_contract, add_overlay, read_terms
 from claims.services_reports import draft_report, issue_report
 from claims.tests.conftest import NOW
+from claims.tests.months import fill, terms
 from orgs.models import Membership
 from orgs.services import create_user, set_role
 
@@ -196,3 +197,16 @@ def test_a_member_restricted_to_a_cluster_is_refused(issued: Any, alpha: Any, cl
         page = client_of(user).get(f"/o/alpha/{path}")
         assert page.status_code == 200
         assert "Bare metal H100" not in page.content.decode()
+
+
+def test_a_number_that_too_little_is_known_for_never_stands_alone(actor: Actor, person: Any) -> None:
+    fill(gap=(0, 800))
+    version = add_contract(read_terms(terms(tiers='[["99.5", "10"]]\nminimum_coverage_percent = "90"')), actor)
+    add_overlay(actor, contract=None, kind="entitlement", resource="gpu-017", starts_at="2026-09-01T00:00:00Z")
+    connection.set_schema_to_public()
+    client = person("viewer")
+    row = client.get("/o/alpha/sla/?all=1&month=2026-10").content.decode()
+    assert '100.00 %<br><span class="small late">too little is known</span>' in row
+    assert "– %" not in row
+    page = client.get(f"/o/alpha/sla/{version.contract.pk}/?month=2026-10").content.decode()
+    assert "what the contract counts: nothing. All of its time is unknown." in page
