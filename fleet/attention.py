@@ -162,6 +162,16 @@ def gathered(troubles: Iterable[Trouble]) -> list[Trouble]:
     return out
 
 
+def shortened(gathered: list[Trouble], most: int) -> list[Trouble]:
+    """The first so many; the line of many silent nodes takes the last place where it would be left out.
+
+    Whoever sees single faults alone would take a fleet that nobody can see any more for a good one.
+    """
+    kept = gathered[:most]
+    silences = [one for one in gathered[most:] if one.code == "NO_DATA" and not one.is_condition and one.names]
+    return kept if not silences else [*kept[:-1], silences[0]]
+
+
 def _joined(found: Iterable[Trouble]) -> list[Trouble]:
     """Reasons that hold for the same GPUs become one trouble: the one that began first leads."""
     by_subjects: dict[tuple[tuple[int, str], ...], list[Trouble]] = defaultdict(list)

@@ -135,7 +135,12 @@ class Bar:
     @property
     def is_bad(self) -> bool:
         """Whether there is something to say of it."""
-        return bool(self.incidents or self.sums.lost_ws or 100 * self.sums.unknown > self.sums.all)
+        return self.is_hurt or 100 * self.sums.unknown > self.sums.all
+
+    @property
+    def is_hurt(self) -> bool:
+        """Whether something was lost or went wrong, as far as is known."""
+        return bool(self.incidents or self.sums.lost_ws)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -166,8 +171,9 @@ class Days:
 
     @property
     def bad(self) -> tuple[Bar, ...]:
-        """The newest days with something to say, newest first."""
-        return tuple(bar for bar in reversed(self.bars) if bar.is_bad)[:MOST_LISTED]
+        """The newest days with something to say, newest first: those of mere silence only where there is room."""
+        found = sorted((bar for bar in reversed(self.bars) if bar.is_bad), key=lambda bar: not bar.is_hurt)
+        return tuple(sorted(found[:MOST_LISTED], key=lambda bar: -bar.index))
 
     @property
     def width(self) -> int:

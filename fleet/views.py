@@ -17,7 +17,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST, require_safe
 
-from fleet.attention import gathered
+from fleet.attention import gathered, shortened
 from fleet.domain.slots import HOUR_MS, SLOT_MS
 from fleet.fleet_json import as_csv, as_json
 from fleet.models import Cluster
@@ -103,7 +103,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
     context = {
         "fleet": found,
         "periods": periods(found.period),
-        "attention": troubles[:ATTENTION_ON_PAGE],
+        "attention": shortened(troubles, ATTENTION_ON_PAGE),
         "attention_count": len(troubles),
         "every": EVERY_SECONDS if found.node_count else EVERY_SECONDS_EMPTY,
         "is_roomy": sum(len(cluster.nodes) for cluster in found.clusters) <= ROOMY_NODES,

@@ -19,7 +19,7 @@ from fleet.models import Cluster, Node, NodeDay, NodeHour, SummedDay
 from fleet.node_rows import write_hours
 from fleet.reading import Period
 from fleet.selectors import added_up, get_fleet, read_nodes, visible_clusters
-from fleet.selectors_days import DAYS, HEIGHT, Bar, get_days
+from fleet.selectors_days import DAYS, HEIGHT, MOST_LISTED, Bar, Days, get_days
 from fleet.selectors_hours import HourFigures, add_up, hourly_stretches, load_bodies, load_figures, read_places
 from fleet.selectors_live import to_ms
 from fleet.tests.test_pages import fill
@@ -168,6 +168,27 @@ def test_bars_are_filled_in_proportion_and_a_small_loss_is_still_seen() -> None:
     drawn = {segment.css: segment.height for segment in bar.segments}
     assert drawn == {"down": 3, "available": HEIGHT // 2 - 3, "unknown": HEIGHT // 2}
     assert Bar(0, 0, Sums(), 0).segments[0].css == "none"
+
+
+def test_a_long_silence_hides_no_day_of_a_loss() -> None:
+    day = 24 * 8 * 3600
+    silent = [Bar(number, number, Sums(unknown=day), 0) for number in range(1, 30)]
+    lost = Bar(0, 0, Sums(known=day, nominal=100 * day - 100, down=1), 1)
+    good = Bar(30, 30, Sums(known=day, nominal=100 * day), 0)
+    listed = Days((lost, *silent, good), Sums()).bad
+    assert [bar.index for bar in listed] == [*range(29, 29 - MOST_LISTED + 1, -1), 0]
+
+
+def test_a_day_without_data_is_listed_as_such_and_not_as_one_without_a_loss(
+    alpha: Any, ada: Any, client_of: Any
+) -> None:
+    live_through(alpha, 5, down_s=0)
+    gone = to_ms(timezone.now()) // HOUR_MS // 24 - 2
+    with tenant_context(alpha):
+        NodeHour.objects.filter(hour__gte=gone * 24, hour__lt=gone * 24 + 24).delete()
+    listed = client_of(ada).get("/o/alpha/?part=days").content.decode().split("daylist")[1]
+    assert listed.count("<li>") == listed.count("no data") == 1
+    assert "GPU-h lost" not in listed
 
 
 def test_a_days_incidents_are_one_tap_away(alpha: Any, ada: Any, client_of: Any) -> None:
