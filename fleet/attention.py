@@ -10,6 +10,12 @@ from typing import Any
 from fleet.selectors_live import WORDS, Condition, Gpu, NodeNow, action_of, reason_of, title_of
 
 SILENCE_ACTION = "Check that the node is up and its agent runs"
+SILENT_TEXT = "No sample has come. Nothing is claimed for silence without a witness."
+OVERRULED_TEXT = (
+    "The newest samples under this name were of a boot that began before the one that is known, so they were not taken:"
+    " two machines have one name, or a clock is wrong."
+)
+OVERRULED_ACTION = "Give each machine a name of its own"
 FEW_SILENT = 3
 BLIND_ACTION = "Check the driver on the node"
 TWO_AGENTS = "Two agents on one node"
@@ -113,10 +119,10 @@ def troubles_of(node_id: int, node: str, cluster: str, now: NodeNow, last_sample
                 "NO_DATA",
                 (),
                 None,
-                what="No data",
+                what="Samples of an earlier boot" if now.is_overruled else "No data",
                 headline=f"{node} is silent",
-                text="No sample has come. Nothing is claimed for silence without a witness.",
-                action=SILENCE_ACTION,
+                text=OVERRULED_TEXT if now.is_overruled else SILENT_TEXT,
+                action=OVERRULED_ACTION if now.is_overruled else SILENCE_ACTION,
                 since_ms=last_sample_ms,
             )
         )

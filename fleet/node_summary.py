@@ -26,6 +26,7 @@ def as_json(now: NodeNow, models: Mapping[str, str], driver: str | None) -> str:
             "models": dict(models),
             "driver": driver,
             **({"installations": now.installations} if now.installations > 1 else {}),
+            **({"overruled": True} if now.overruled else {}),
         },
         separators=(",", ":"),
     )

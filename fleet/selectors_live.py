@@ -101,6 +101,7 @@ class NodeNow:
     word: str
     counts: Mapping[str, int]
     installations: int = 1  # agents that it is heard from now
+    is_overruled: bool = False  # the newest samples under its name were of an earlier boot, so they were not taken
 
     @property
     def is_plain(self) -> bool:
@@ -108,6 +109,7 @@ class NodeNow:
         return self.counts["available"] == len(self.gpus) and not (
             self.is_silent
             or self.installations > 1
+            or self.is_overruled
             or self.conditions
             or any(gpu.conditions for gpu in self.gpus)
             or any(port.conditions for port in self.ports)
@@ -176,6 +178,7 @@ def read_summary(text: str, silent: bool) -> NodeNow:
         word=next((word for word in WORDS if counts[word]), "unknown"),
         counts=counts,
         installations=1 if silent else summary.get("installations", 1),
+        is_overruled=bool(summary.get("overruled")),
     )
 
 

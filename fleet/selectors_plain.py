@@ -42,6 +42,7 @@ class _Summary(msgspec.Struct):
     sources: dict[str, str] = {}
     driver: str | None = None
     installations: int = 1
+    overruled: bool = False
 
 
 _decode = msgspec.json.Decoder(_Summary).decode
@@ -60,7 +61,7 @@ def read_plain(text: str) -> NodeNow | None:
                 return None
             gpus += 1
             models.add(subject.model.removeprefix("NVIDIA "))
-    if not gpus or not summary.node.is_well or summary.installations > 1:
+    if not gpus or not summary.node.is_well or summary.installations > 1 or summary.overruled:
         return None
     broken = tuple(sorted(name for name, status in summary.sources.items() if status not in ("ok", "absent")))
     return _plain(gpus, ", ".join(sorted(models - {""})), summary.driver or "", broken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fleet.domain.slots import VOUCH_MS
 from fleet.domain.state import BLIND, GOOD, NodeState, Place, PortState, Subject
 
 #: Lowering reasons of the open slot, the device there ('' = none listed), whether that is known, a port's last weight
@@ -24,6 +25,16 @@ def _last(subject: Subject) -> tuple[int, str]:
 
 def _device(subject: Subject) -> str:
     return subject.uuid if isinstance(subject, Place) and subject.kind == GOOD else ""
+
+
+def overruled(state: NodeState, agent: str, ms: int) -> None:
+    """Remember an installation whose sample was not taken, as it is of a boot that began before the newest one.
+
+    Of one machine such a sample would stand before that boot: another machine has the node's name.
+    """
+    if agent not in state.agents or state.agents[agent] > state.last_ms:
+        state.agents[agent] = ms
+        state.agents = {a: t for a, t in state.agents.items() if ms - t <= VOUCH_MS}
 
 
 def contradict(state: NodeState, before: Marks, slot: int, ms: int) -> None:

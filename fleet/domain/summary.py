@@ -45,7 +45,8 @@ class SubjectNow:
 @dataclass(frozen=True, slots=True)
 class NodeNow:
     """A node's present. `silent`: its last sample is older than 90 s, so every verdict is what silence says.
-    `installations`: how many agents the newest samples came from.
+    `installations`: how many agents the newest samples came from; `overruled`: another one's samples came after the
+    last one that was taken.
     """
 
     node: SubjectNow
@@ -55,6 +56,7 @@ class NodeNow:
     sources: dict[str, str]
     boot_id: str
     installations: int = 1
+    overruled: bool = False
 
 
 def current(state: NodeState, now_ms: int, rules: Rules, context: Context = EMPTY) -> NodeNow:
@@ -82,7 +84,8 @@ def current(state: NodeState, now_ms: int, rules: Rules, context: Context = EMPT
     nvml, ib, kmsg = state.sources
     sources = {"nvml": nvml, "ib": ib, "kmsg": kmsg}
     heard = 1 if silent else len(state.agents)
-    return NodeNow(node, tuple(subjects), state.last_ms, silent, sources, state.boot_id, heard)
+    is_overruled = any(at > state.last_ms for at in state.agents.values())
+    return NodeNow(node, tuple(subjects), state.last_ms, silent, sources, state.boot_id, heard, is_overruled)
 
 
 _GONE = unknown("NO_DATA")

@@ -161,6 +161,7 @@ class Work:
         same_boot = boot == state.boot_id
         if not same_boot and item.boot_ms and item.boot_ms < state.boot_at:
             state.watermark = item.key
+            installations.overruled(state, item.agent, ms)
             return  # a boot that a later one has already ended
         self.nvml, ib, log = quick.sources_of(interval)
         self.kmsg_ok = log == "ok"

@@ -320,6 +320,27 @@ def test_two_agents_that_agree_are_named_on_the_node_and_under_needs_attention(
     assert {one["state"] for one in summary["subjects"]} == {"observed"}  # a mark, and no verdict
 
 
+def test_a_machine_that_booted_earlier_than_the_known_one_is_silent_and_the_page_says_why(
+    alpha: Any, ada: Any, client_of: Any
+) -> None:
+    """A simulated past and another machine of its name: the batches are accepted and none of their samples is taken."""
+    now_ms = int(timezone.now().timestamp() * 1000)
+
+    def told(from_ms: int, up_ms: int, **more: Any) -> None:
+        samples = [interval(from_ms + k * SLOT_MS, boottime=up_ms + k * SLOT_MS) for k in range(4)]
+        store(alpha, intervals=samples, boot_at=from_ms - up_ms, **more)
+
+    told(now_ms - 600_000, 3_600_000, agent_id="past", boot_id="later")
+    node = f"/o/alpha/nodes/{only_node(alpha, 'n1')}/"
+    assert "earlier boot" not in text_of(client_of(ada).get(node))
+    told(now_ms - 60_000, 86_400_000, agent_id="machine", boot_id="earlier")
+    for url in (node, "/o/alpha/"):
+        words = text_of(client_of(ada).get(url))
+        assert "n1 is silent" in words, url
+        assert "began before the one that is known" in words, url
+        assert "Give each machine a name of its own" in words, url
+
+
 def test_batches_without_events_are_not_decoded() -> None:
     quiet, loud = packed(), packed(intervals=[interval(1, xids=[{"code": 79}])])
     assert EVENT_KEYS.search(gunzip(quiet[0])) is None

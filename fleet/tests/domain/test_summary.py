@@ -41,6 +41,24 @@ def test_a_node_that_fell_silent_is_unknown_and_not_as_it_was() -> None:
         assert subject.verdict.certain == ("NO_DATA",)
 
 
+def test_two_agents_and_samples_of_an_earlier_boot_are_marks() -> None:
+    later = {"agent_id": "a1", "boot_id": "b2", "boot_at": [-100, 0], "samples": [{"slots": [0, 9]}]}
+    earlier = {"agent_id": "a2", "boot_id": "b1", "boot_at": [-5_000, 0]}
+    same = {"agent_id": "a2", "boot_id": "b2", "boot_at": [-100, 0], "samples": [{"slots": [6, 9]}]}
+
+    def seen(*deliveries: dict[str, Any]) -> tuple[int, bool]:
+        node = scenarios.run({"inputs": {"gpus": 1, "boottime": True, "deliveries": [later, *deliveries]}})
+        state = NodeState.from_bytes(node.state or b"")
+        shown = current(state, state.last_sample_ms + 1_000, load_rules())
+        return shown.installations, shown.overruled
+
+    assert seen() == (1, False)
+    assert seen(same) == (2, False)
+    assert seen({**earlier, "samples": [{"slots": [10, 19]}]}) == (1, True)
+    again = {**later, "seq": 90, "samples": [{"slots": [40, 49]}]}
+    assert seen({**earlier, "samples": [{"slots": [10, 19]}]}, again) == (1, False)
+
+
 def test_a_lost_gpu_of_a_silent_node_is_held() -> None:
     lost = {"gone": [0], "pci": {"0": "dead", "1": "present"}}
     seen = now([{"slots": [0, 5]}, {"slots": [6, 9], **lost}], 600_000)
