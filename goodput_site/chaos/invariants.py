@@ -132,24 +132,25 @@ def hours_add_up(held: Held) -> Iterator[Finding]:
 
 def verdicts_are_true(books: Books, held: Held) -> Iterator[Finding]:
     """Of a healthy node, I10: 100 in each slot that its samples vouch for; I17: unknown in every other slot."""
-    instants: dict[tuple[str, str], list[int]] = defaultdict(list)
+    instants: dict[tuple[str, str], dict[str | None, list[int]]] = defaultdict(lambda: defaultdict(list))
     for batch in held.batches:
         if books.sims.get(batch.node) == "healthy":
-            instants[batch.org, batch.node] += [books.when[s] for s, _ in batch.samples if s in books.when]
-    wrong: list[tuple[str, int]] = []
-    invented: list[tuple[str, int]] = []
+            of_one = instants[batch.org, batch.node][batch.agent_id]
+            of_one += [books.when[s] for s, _ in batch.samples if s in books.when]
+    wrong: list[tuple[str, int, str]] = []
+    invented: list[tuple[str, int, str]] = []
     for (org, node), found in instants.items():
-        known = vouched_slots(found)
-        last = max(found) // SLOT_MS
+        known = set().union(*map(vouched_slots, found.values()))
+        last = max(map(max, filter(None, found.values())), default=0) // SLOT_MS
         for (row_org, row_node, hour), row in held.hours.items():
             if (row_org, row_node) != (org, node):
                 continue
             for subject in row.subjects():
                 if subject[0] == "g":
-                    for slot in wrong_slots(row.verdicts(subject), hour, known, last):
-                        (wrong if slot in known else invented).append((node, slot))
+                    for slot, said in wrong_slots(row.verdicts(subject), hour, known, last):
+                        (wrong if slot in known else invented).append((node, slot, f"{subject}: {said}"))
         missing = {slot // SLOTS_PER_HOUR for slot in known} - {h for o, n, h in held.hours if (o, n) == (org, node)}
-        wrong += [(node, hour * SLOTS_PER_HOUR) for hour in missing]
+        wrong += [(node, hour * SLOTS_PER_HOUR, "no row") for hour in missing]
     if wrong:
         yield Finding("I10", f"slots of a healthy node with an untrue verdict, such as {_some(wrong)}", len(wrong))
     if invented:
@@ -157,7 +158,8 @@ def verdicts_are_true(books: Books, held: Held) -> Iterator[Finding]:
 
 
 def vouched_slots(instants_ms: Iterable[int]) -> set[int]:
-    """The slots that good samples at these instants (of one boot) vouch for: fold.md 4 and 5, written once more."""
+    """The slots that good samples at these instants (of one boot and one installation) vouch for: fold.md 4 and 5,
+    written once more. An installation that begins anew, as after a damaged outbox, vouches for nothing of before."""
     ordered = sorted(set(instants_ms))
     slots = {instant // SLOT_MS for instant in ordered}
     for before, after in pairwise(ordered):
@@ -166,7 +168,7 @@ def vouched_slots(instants_ms: Iterable[int]) -> set[int]:
     return slots
 
 
-def wrong_slots(verdicts: list[Verdict], hour: int, known: set[int], last: int) -> Iterator[int]:
+def wrong_slots(verdicts: list[Verdict], hour: int, known: set[int], last: int) -> Iterator[tuple[int, Verdict]]:
     """The slots of an hour whose verdict is neither 100 where it is known nor unknown elsewhere, before `last`,
     which nothing has closed yet."""
     for slot, verdict in enumerate(verdicts, first_slot(hour)):
@@ -174,7 +176,7 @@ def wrong_slots(verdicts: list[Verdict], hour: int, known: set[int], last: int) 
             return
         is_good = verdict.state is State.OBSERVED and verdict.nominal == verdict.lower == verdict.upper == 100
         if not (is_good if slot in known else verdict.state is State.UNKNOWN):
-            yield slot
+            yield slot, verdict
 
 
 def orgs_stay_apart(books: Books, held: Held) -> Iterator[Finding]:
