@@ -103,7 +103,9 @@ def inputs_of(files: Files) -> tuple[Any, Inputs]:
 
 
 def nodes_of(files: Files) -> list[tuple[str, str, dict[str, list[VerdictRun]]]]:
-    """(id, name, runs) of every node, as the report used them, in the order of their ids. Raises PackError."""
+    """(id, name, runs) of every node in the order in which the report took them: of two nodes of one name the later is
+    the newer hardware. Raises PackError.
+    """
     runs: dict[str, dict[str, list[VerdictRun]]] = {}
     names = {}
     for one in json.loads(files["inputs.json"])["node_months"]:
@@ -113,7 +115,7 @@ def nodes_of(files: Files) -> list[tuple[str, str, dict[str, list[VerdictRun]]]]
         names[one["id"]] = one["node"]
         for subject, line in decoded(raw).items():
             runs.setdefault(one["id"], {}).setdefault(subject, []).extend(line)
-    return [(one, names[one], runs[one]) for one in sorted(runs, key=int)]
+    return [(one, names[one], runs[one]) for one in runs]
 
 
 def result_of(files: Files) -> dict[str, Any]:
@@ -276,6 +278,12 @@ def _keep(body: bytes, found: BatchFacts) -> None:
     if len(_known) >= MOST_KNOWN:
         _known.clear()
     _known[body] = found
+
+
+def forget() -> None:
+    """Drop what is remembered of batches and rules, for who measures."""
+    _known.clear()
+    _read_rules.cache_clear()
 
 
 def keep_facts(files: Files, facts: Iterable[tuple[str, BatchFacts]]) -> None:
