@@ -16,6 +16,7 @@ from rest_framework.response import Response
 
 from claims import selectors
 from claims.errors import ClaimsError
+from claims.inputs import running_month
 from claims.late import late_of
 from claims.models import Claim, Contract, Report
 from claims.pack import make_pack
@@ -102,9 +103,9 @@ def text_of(body: dict[str, Any], name: str) -> str:
     return str(value)
 
 
-def month_in(params: Any) -> str:
-    """The month that a request names."""
-    month = params.get("month") or selectors.month_of(timezone.now())
+def month_in(params: Any, one: Contract) -> str:
+    """The month that a request names, else the contract's running one, in its zone and by its billing day."""
+    month = params.get("month") or running_month(one, timezone.now())
     if not isinstance(month, str) or not MONTH.fullmatch(month):
         ask.refuse("month", "A month such as 2026-10.")
     return str(month)
@@ -219,7 +220,7 @@ class OneContract(ClaimsView):
     def get(self, request: Request, contract_id: int) -> Response:
         """A contract's month: the issued report, else the numbers of this moment, else the `problem`."""
         contract = self.seen(get_contract(contract_id))
-        found = selectors.get_month(contract, month_in(request.query_params), timezone.now())
+        found = selectors.get_month(contract, month_in(request.query_params, contract), timezone.now())
         report = None if found.report is None else plain_report(found.report)
         document = {"month": found.month, "problem": found.problem, "report": report, "result": found.document}
         return Response({"contract": plain_contract(found.contract), **document})
@@ -253,8 +254,8 @@ class ContractReports(ClaimsView):
         actor, one = self.actor(request, "may_write"), self.seen(get_contract(contract_id))
         body = self.body(request, "month", "draft", "reason")
         if body.get("draft") is True:
-            return Response(plain_report(draft_report(one, month_in(body)), True), status=201)
-        report = issue_report(one, month_in(body), actor, reason=text_of(body, "reason"))
+            return Response(plain_report(draft_report(one, month_in(body, one)), True), status=201)
+        report = issue_report(one, month_in(body, one), actor, reason=text_of(body, "reason"))
         return Response(plain_report(report, True), status=201)
 
 

@@ -17,9 +17,9 @@ from claims.domain.facts import ancestors
 from claims.domain.incidents import Incident as Outage
 from claims.domain.rows import TICKET
 from claims.errors import ClaimsError
-from claims.inputs import version_for
+from claims.inputs import running_month, version_for
 from claims.models import Contract, Overlay
-from claims.selectors import list_contracts, month_of
+from claims.selectors import list_contracts
 from claims.windows import subjects_of
 from fleet.alerts.models import Alert
 from fleet.alerts.outbox import notify
@@ -47,7 +47,7 @@ class Due:
 def tickets_due(contract: Contract, now: datetime) -> list[Due]:
     """The open faults that count under the contract, have no ticket, and whose clock waits for one."""
     try:
-        terms = version_for(contract, month_of(now)).load()
+        terms = version_for(contract, running_month(contract, now)).load()
     except ClaimsError:
         return []
     if terms.clock_start not in ("ticket", "acknowledgement"):

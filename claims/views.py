@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from datetime import datetime
 from functools import wraps
 from typing import Any
 
@@ -21,6 +22,7 @@ from claims.catalog import load_catalog
 from claims.domain.rows import EXCLUSIONS, KINDS, TICKET
 from claims.errors import ClaimsError, NotThere
 from claims.forms import contract_from_form, form_of
+from claims.inputs import running_month
 from claims.models import Contract, Overlay, SignedCheckpoint
 from claims.scope import may_see
 from claims.selectors import Month, get_month, month_of, months_before
@@ -81,21 +83,27 @@ def seen(request: HttpRequest, contract: Contract) -> Contract:
     return contract
 
 
-def chosen_month(request: HttpRequest) -> str:
-    """The month of the URL; this one where it names none."""
+def chosen_month(request: HttpRequest, one: Contract, now: datetime | None = None) -> str:
+    """The month of the URL; the contract's running one, in its zone and by its billing day, where it names none."""
     asked = request.GET.get("month", "") or request.POST.get("month", "")
-    return asked if MONTH.fullmatch(asked) else month_of(timezone.now())
+    return asked if MONTH.fullmatch(asked) else running_month(one, now or timezone.now())
 
 
 @honours_clusters
 @require_safe
 def contracts(request: HttpRequest) -> HttpResponse:
     """`sla/`: every contract with its two numbers."""
-    now, month = timezone.now(), chosen_month(request)
-    found = [get_month(one, month, now) for one in selectors.list_contracts(access_of(request).clusters)]
+    now = timezone.now()
+    found = [
+        get_month(one, chosen_month(request, one, now), now)
+        for one in selectors.list_contracts(access_of(request).clusters)
+    ]
     if len(found) == 1 and "all" not in request.GET:
         return redirect("sla_contract", org_slug=access_of(request).org.slug, contract_id=found[0].contract.pk)
-    context = {"months": found, "month": month, "choices": months_before(month_of(now), selectors.MONTHS_SHOWN)}
+    shown = {one.month for one in found} or {month_of(now)}
+    month = shown.pop() if len(shown) == 1 else ""  # contracts of other zones or billing days are in other periods
+    newest = max([month_of(now), *(running_month(one.contract, now) for one in found)])
+    context = {"months": found, "month": month, "choices": months_before(newest, selectors.MONTHS_SHOWN)}
     return render(request, "claims/contracts.html", {**context, "may_write": access_of(request).may_write})
 
 
@@ -106,10 +114,10 @@ def contract(request: HttpRequest, contract_id: int) -> HttpResponse:
     """`sla/<id>/`: one contract's month."""
     now = timezone.now()
     one = seen(request, get_contract(contract_id))
-    month = get_month(one, chosen_month(request), now)
+    month = get_month(one, chosen_month(request, one, now), now)
     context = {
         "m": month,
-        "choices": months_before(month_of(now), selectors.MONTHS_SHOWN),
+        "choices": months_before(running_month(one, now), selectors.MONTHS_SHOWN),
         "overlays": selectors.list_overlays(one),
         "versions": list(one.versions.order_by("-number")),
         "deadlines": selectors.deadline_board(now, one),
@@ -126,7 +134,8 @@ def contract(request: HttpRequest, contract_id: int) -> HttpResponse:
 
 def month_from(request: HttpRequest, contract_id: int) -> Month:
     """The month that a download asks for. Raises Http404 where there is none."""
-    found = get_month(seen(request, get_contract(contract_id)), chosen_month(request), timezone.now())
+    one, now = seen(request, get_contract(contract_id)), timezone.now()
+    found = get_month(one, chosen_month(request, one, now), now)
     if found.document is None:
         raise Http404(found.problem)
     return found
@@ -204,7 +213,7 @@ def new_contract(request: HttpRequest) -> HttpResponse:
 def back(request: HttpRequest, one: Contract) -> HttpResponse:
     """To the contract's page of the month that the form named."""
     response = redirect("sla_contract", org_slug=access_of(request).org.slug, contract_id=one.pk)
-    response["Location"] += f"?month={chosen_month(request)}"
+    response["Location"] += f"?month={chosen_month(request, one)}"
     return response
 
 
@@ -278,7 +287,7 @@ def set_invoice(request: HttpRequest, contract_id: int) -> HttpResponse:
         if found:
             fees[unit.strip()] = amount.strip()
     try:
-        enter_invoice(one, chosen_month(request), actor, fees=fees)
+        enter_invoice(one, chosen_month(request, one), actor, fees=fees)
     except ClaimsError as error:
         messages.error(request, str(error))
     return back(request, one)
@@ -289,8 +298,8 @@ def set_invoice(request: HttpRequest, contract_id: int) -> HttpResponse:
 @not_there_is_404
 def issue(request: HttpRequest, contract_id: int) -> HttpResponse:
     """Freeze a month, or draft it where that is asked."""
-    actor, month = writer(request), chosen_month(request)
-    one = seen(request, get_contract(contract_id))
+    actor, one = writer(request), seen(request, get_contract(contract_id))
+    month = chosen_month(request, one)
     try:
         if "draft" in request.POST:
             report = draft_report(one, month)

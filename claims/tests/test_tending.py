@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.test import Client
+from django.test import Client, RequestFactory
+from django.utils import timezone
 from django_tenants.utils import schema_context
 
-from claims.inputs import gather
+from claims.api import month_in
+from claims.inputs import gather, running_month
 from claims.ledger import make_checkpoint
 from claims.models import Anchor, Claim
 from claims.services import Actor, add_contract, add_overlay, read_terms
@@ -22,6 +24,7 @@ from claims.tending import remind, tend_org
 from claims.tests.conftest import NOW
 from claims.tests.months import fill, terms
 from claims.tickets import tell_of_tickets, tickets_due
+from claims.views import chosen_month
 from fleet.alerts.models import Alert
 from fleet.models import Cluster, Incident, Node
 from fleet.summary.models import OrgSummary
@@ -221,3 +224,17 @@ def test_the_fleet_page_tells_the_next_deadline(contract: Any, actor: Actor, ada
     page = client_of(ada).get("/o/alpha/").content.decode()
     assert "Next claim deadline" in page
     assert "in 5 days" in page
+
+
+def test_pages_and_api_mean_the_contracts_running_period_where_no_month_is_named(actor: Actor) -> None:
+    text = terms(zone='"Europe/Berlin"\nperiod_kind = "billing_cycle"\nanchor_day = 15', name='"Cycle"')
+    one = add_contract(read_terms(text), actor).contract
+    month = add_contract(read_terms(terms(name='"Month"')), actor).contract
+    ask = RequestFactory()
+    at = datetime(2026, 11, 9, 8, tzinfo=UTC)
+    assert chosen_month(ask.get("/"), one, at) == "2026-10"
+    assert chosen_month(ask.get("/"), month, at) == "2026-11"
+    late = datetime(2026, 10, 31, 23, 30, tzinfo=UTC)  # November in Berlin
+    assert chosen_month(ask.get("/"), month, late) == "2026-11"
+    assert chosen_month(ask.get("/?month=2026-09"), one, at) == "2026-09"
+    assert month_in({}, one) == running_month(one, timezone.now())
