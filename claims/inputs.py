@@ -166,11 +166,25 @@ def gather(contract: Contract, month: str, now: datetime) -> Gathered:
 
 
 def _nodes(contract: Contract, terms: Terms) -> list[Node]:
-    """The nodes that the contract's units lie on, the longest known first; raises InputsError for a name of two."""
+    """The nodes that the contract's units lie on, the longest known first; raises InputsError for a name of two.
+
+    A name whose node was merged into another one means that one's history, and the node comes called as the contract
+    calls it; not where the contract names the other as well, as one machine is not owed for twice.
+    """
     wanted = {above for unit in terms.units for name in (unit.name, *unit.members) for above in ancestors(name)}
     known = Node.objects.select_related("cluster").filter(name__in=wanted, merged_into=None)
     nodes = known.order_by("first_seen_at", "pk")
-    found = list(nodes.filter(cluster__name=contract.cluster) if contract.cluster else nodes)
+    joined = Node.objects.select_related("merged_into__cluster").filter(name__in=wanted).exclude(merged_into=None)
+    if contract.cluster:
+        nodes, joined = (one.filter(cluster__name=contract.cluster) for one in (nodes, joined))
+    found = list(nodes)
+    there = {node.pk for node in found}
+    for gone in joined.order_by("first_seen_at", "pk"):
+        node = gone.merged_into
+        if node is not None and node.pk not in there and gone.name not in {one.name for one in found}:
+            there.add(node.pk)
+            node.name = gone.name
+            found.append(node)
     clusters: dict[str, set[str]] = {}
     for node in found:
         clusters.setdefault(node.name, set()).add(node.cluster.name)
@@ -213,15 +227,18 @@ def _witnesses(
 def _facts(
     nodes: Sequence[Node], first_ms: int, end_ms: int, spans: Sequence[RuleSpan]
 ) -> tuple[dict[str, Sequence[FactRun]], list[Any]]:
+    """(facts by subject, the months that they are from: node by node, the longest known first)."""
     by_node: dict[int, list[Any]] = {node.pk: [] for node in nodes}
-    kept = []
+    kept: dict[int, list[Any]] = {node.pk: [] for node in nodes}
     names = {node.pk: node.name for node in nodes}
     for month in months_between(first_ms, end_ms) if nodes else ():
         for node_id, one in sorted(load_month(list(by_node), month).items()):
             by_node[node_id].append(one)
-            kept.append({"node": names[node_id], "id": str(node_id), "month": month, "digest": one.digest})
+            kept[node_id].append({"node": names[node_id], "id": str(node_id), "month": month, "digest": one.digest})
     runs = [(node.name, runs_of_months(by_node[node.pk])) for node in nodes]
-    return assemble(runs, first_ms // SLOT_MS, end_ms // SLOT_MS, Translator(spans).over), kept
+    return assemble(runs, first_ms // SLOT_MS, end_ms // SLOT_MS, Translator(spans).over), [
+        one for node in nodes for one in kept[node.pk]
+    ]
 
 
 def _money(invoice: Invoice | None) -> dict[str, Any]:
