@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from fleet.domain.second_pass import reviews
 from fleet.domain.slots import SLOT_MS, hour_of_slot
+from fleet.node_events import closing_state
 from fleet.node_rows import read_rows
 from fleet.selectors_rules import find_rules
 
@@ -14,7 +15,10 @@ MOST_REVIEWS = 50
 
 @dataclass(frozen=True)
 class ReviewLine:
-    """One review: `place` where it is about a GPU, else `subject` names the port or the node (`n`). Absolute slots."""
+    """One review: `place` where it is about a GPU, else `subject` names the port or the node (`n`). Absolute slots.
+
+    `uuid`: of the GPU that sat there as the hour of its beginning ended; empty where that is not known.
+    """
 
     subject: str
     place: int | None
@@ -23,6 +27,7 @@ class ReviewLine:
     explanation: str
     first_slot: int
     end_slot: int
+    uuid: str = ""
 
     @property
     def from_ms(self) -> int:
@@ -40,6 +45,8 @@ def list_reviews(node_id: int, first_slot: int, end_slot: int) -> list[ReviewLin
     last: dict[tuple[str, str], int] = {}
     for _, row in sorted(read_rows((node_id, hour) for hour in hours).get(node_id, {}).items()):
         rules = find_rules(row.rules_version).rules
+        state = closing_state(row)
+        uuids = {} if state is None else {index: there.uuid for index, there in enumerate(state.places)}
         for one in reviews(row, rules):
             first, end = max(one.first_slot, first_slot), min(one.end_slot, end_slot)
             if first >= end:
@@ -52,5 +59,6 @@ def list_reviews(node_id: int, first_slot: int, end_slot: int) -> list[ReviewLin
             reason = rules.reasons[one.code]
             place = int(one.subject[1:]) if one.subject.startswith("g") else None
             last[key] = len(found)
-            found.append(ReviewLine(one.subject, place, one.code, reason.title, reason.explanation, first, end))
+            uuid = "" if place is None else uuids.get(place, "")
+            found.append(ReviewLine(one.subject, place, one.code, reason.title, reason.explanation, first, end, uuid))
     return sorted(found, key=lambda line: (-line.first_slot, line.subject, line.code))[:MOST_REVIEWS]
