@@ -135,7 +135,12 @@ class Bar:
     @property
     def is_bad(self) -> bool:
         """Whether there is something to say of it."""
-        return self.is_hurt or 100 * self.sums.unknown > self.sums.all
+        return self.is_hurt or self.is_thin
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether so little is known of it that its figures never stand without that share: 1 % is missing."""
+        return 100 * self.sums.unknown > self.sums.all
 
     @property
     def is_hurt(self) -> bool:

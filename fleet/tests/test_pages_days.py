@@ -22,7 +22,7 @@ from fleet.selectors import added_up, get_fleet, read_nodes, visible_clusters
 from fleet.selectors_days import DAYS, HEIGHT, MOST_LISTED, Bar, Days, get_days
 from fleet.selectors_hours import HourFigures, add_up, hourly_stretches, load_bodies, load_figures, read_places
 from fleet.selectors_live import to_ms
-from fleet.tests.test_pages import fill
+from fleet.tests.test_pages import fill, text_of
 from fleet.tests.test_pages_incidents import happen
 from orgs.models import Membership, User
 
@@ -189,6 +189,15 @@ def test_a_day_without_data_is_listed_as_such_and_not_as_one_without_a_loss(
     listed = client_of(ada).get("/o/alpha/?part=days").content.decode().split("daylist")[1]
     assert listed.count("<li>") == listed.count("no data") == 1
     assert "GPU-h lost" not in listed
+
+
+def test_a_day_that_is_half_known_says_so_beside_its_figures(alpha: Any, ada: Any, client_of: Any) -> None:
+    live_through(alpha, 5, down_s=0)
+    gone = to_ms(timezone.now()) // HOUR_MS // 24 - 2
+    with tenant_context(alpha):
+        NodeHour.objects.filter(hour__gte=gone * 24, hour__lt=gone * 24 + 12).delete()
+    listed = text_of(client_of(ada).get("/o/alpha/?part=days"))
+    assert "100 % · 0 GPU-h lost · 50 % known" in listed
 
 
 def test_a_days_incidents_are_one_tap_away(alpha: Any, ada: Any, client_of: Any) -> None:
