@@ -19,9 +19,9 @@ from django.db import connection, transaction
 from claims.domain.merkle import Checkpoint, Log, consistency_from_edge, leaf_hash, root_of, verify_consistency
 from claims.errors import ProofError
 from claims.models import ContractVersion, Leaf, SignedCheckpoint
-from claims.verify.agents import key_digest, key_name
+from claims.verify.agents import key_digest, key_name, revocation_name
 from claims.verify.notes import document_bytes, leaf_bytes, refused_bytes
-from fleet.agents.selectors import keys_until
+from fleet.agents.selectors import keys_until, revocations_until
 from fleet.dated import amended_of, get_org_dated
 from fleet.domain.rules import LATEST, load_rules
 from fleet.log_key import LogKey, load_key
@@ -89,7 +89,7 @@ def _refused(until: datetime) -> list[Leaf]:
 
 def _documents(until: datetime, has_facts: bool) -> list[Leaf]:
     """Leaves of what the org adopted and the log does not name yet: contract versions, amendments of rules, enrolled
-    keys of agents, and the rule set in use.
+    keys of agents and their revocations, and the rule set in use.
     """
     known = set(Leaf.objects.filter(what=Leaf.What.DOCUMENT).values_list("detail", flat=True))
     found = [
@@ -101,6 +101,10 @@ def _documents(until: datetime, has_facts: bool) -> list[Leaf]:
         for row in Amendment.objects.filter(entered_at__lte=until).order_by("pk")
     ]
     found += [(key_name(public, agent), key_digest(public), at) for agent, public, at in keys_until(until)]
+    found += [
+        (revocation_name(public, agent, micros(at)), key_digest(public), at)
+        for agent, public, at in revocations_until(until)
+    ]
     if has_facts or found:
         adopted = (version for _, version in get_org_dated().book.adoptions)
         for rules in (load_rules(version) for version in sorted({LATEST, *adopted})):

@@ -6,11 +6,14 @@ import base64
 import hashlib
 import stat
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 from django_tenants.utils import tenant_context
@@ -19,14 +22,19 @@ from agent.wire import RECEIPT_DOMAIN
 from claims import ledger
 from claims.domain.merkle import leaf_hash, read_checkpoint, root_of, verify_consistency, verify_inclusion
 from claims.errors import ProofError
+from claims.inputs import canonical_json
 from claims.ledger import AUDIT_EVERY, Proofs, all_hashes, load_key, make_checkpoint
 from claims.models import Leaf, SignedCheckpoint
+from claims.pack_agents import agents_of
 from claims.services import add_contract, read_terms
 from claims.tasks import checkpoint_org
 from claims.tests.months import terms
+from claims.verify.agents import check_signed, revocation_name
 from claims.verify.ed25519 import verify
 from claims.verify.notes import open_note, public_key, refused_bytes
 from claims.verify.pack_file import MANIFEST_TAG
+from fleet.agents.models import AgentKey
+from fleet.agents.services import revoke
 from fleet.domain.signed_notes import receipt_bytes
 from fleet.errors import BatchRejected
 from fleet.ingest import receive
@@ -197,3 +205,38 @@ def test_a_receipts_signature_is_good_for_nothing_else(inside: Any) -> None:
     assert verify(public, note.encode(), signed)
     assert not verify(public, RECEIPT_DOMAIN + note.encode(), signed)
     assert not verify(public, MANIFEST_TAG + note.encode(), signed)
+
+
+def test_a_keys_revocation_is_a_leaf_and_a_pack_that_tells_it_otherwise_fails(inside: Any) -> None:
+    public = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
+    row = AgentKey.objects.create(
+        agent_id="a1",
+        public_key=public,
+        state="active",
+        cluster="c",
+        node="n",
+        enrolled_with="x",
+        is_bootstrap=False,
+    )
+    revoke(row, inside, actor="test")
+    made = make_checkpoint(inside, timezone.now() + LATER)
+    assert made is not None
+    row.refresh_from_db()
+    assert row.changed_at is not None
+    name = revocation_name(public, row.agent_id, ledger.micros(row.changed_at))
+    assert Leaf.objects.get(detail=name).received_at == row.changed_at
+    said = agents_of([SimpleNamespace(agent_id=row.agent_id, signature=None)], made.size, Proofs(all_hashes(made.size)))
+    (key,) = said["keys"]
+    earlier = {**key, "revoked_us": str(int(key["revoked_us"]) - 1)}
+    for told, is_good in ((key, True), (earlier, False), ({**key, "revoked_us": None}, False)):
+        files = {
+            "agents.json": canonical_json({"keys": [told], "signatures": {}}),
+            "windows.json": b"[]",
+            "skeleton.json": b"[]",
+            "checkpoints/1.note": made.note.encode(),
+        }
+        with nullcontext() if is_good else pytest.raises(ProofError):
+            check_signed(files, lambda: [])
+    again = make_checkpoint(inside, timezone.now() + 2 * LATER)
+    assert again is not None
+    assert again.size == made.size

@@ -60,6 +60,11 @@ def key_name(public: bytes, agent: str) -> str:
     return f"agent key {fingerprint(public)} of {agent}"
 
 
+def revocation_name(public: bytes, agent: str, revoked_us: int) -> str:
+    """What the log calls the end of an enrolled key; one that was accepted again may end twice."""
+    return f"{key_name(public, agent)} revoked at {revoked_us}"
+
+
 def key_digest(public: bytes) -> str:
     """What the log's leaf of an enrolled key is about."""
     return hashlib.sha256(public).hexdigest()
@@ -133,31 +138,31 @@ def judge(
 
 
 def _key(plain: Mapping[str, Any], files: Files) -> AgentKey:
-    public = bytes.fromhex(plain["public_key"])
+    public, agent = bytes.fromhex(plain["public_key"]), plain["agent"]
+    enrolled = int(plain["enrolled_us"])
+    revoked = None if plain["revoked_us"] is None else int(plain["revoked_us"])
     is_logged = plain["index"] is not None
     if is_logged:
-        last = max(
-            (read_checkpoint(raw.decode()) for name, raw in files.items() if name.endswith(".note")),
-            key=lambda one: one.size,
-        )
-        name = key_name(public, plain["agent"])
-        leaf = hash_of(document_bytes(key_digest(public), int(plain["enrolled_us"]), name))
-        path = [bytes.fromhex(part) for part in plain["path"]]
-        try:
-            verify_inclusion(leaf, int(plain["index"]), last.size, path, last.root)
-        except ProofError as error:
-            raise ProofError(
-                f"The key {fingerprint(public)} is not in the log as it is told: {error}", "key"
-            ) from error
-    revoked = plain["revoked_us"]
-    return AgentKey(
-        plain["agent"],
-        plain["node"],
-        public,
-        int(plain["enrolled_us"]),
-        None if revoked is None else int(revoked),
-        is_logged,
+        _check_leaf(files, public, enrolled, key_name(public, agent), plain["index"], plain["path"])
+    ended = plain.get("revocation")  # an older pack names none
+    if ended is not None:
+        if revoked is None:
+            raise ProofError(f"The log holds an end of the key {fingerprint(public)}, and the pack says none.", "key")
+        _check_leaf(files, public, revoked, revocation_name(public, agent, revoked), ended["index"], ended["path"])
+    return AgentKey(agent, plain["node"], public, enrolled, revoked, is_logged)
+
+
+def _check_leaf(files: Files, public: bytes, at_us: int, name: str, index: str, path: Sequence[str]) -> None:
+    """Raises ProofError where the last checkpoint's log has no such leaf of a key."""
+    last = max(
+        (read_checkpoint(raw.decode()) for file, raw in files.items() if file.endswith(".note")),
+        key=lambda one: one.size,
     )
+    leaf = hash_of(document_bytes(key_digest(public), at_us, name))
+    try:
+        verify_inclusion(leaf, int(index), last.size, [bytes.fromhex(part) for part in path], last.root)
+    except ProofError as error:
+        raise ProofError(f"The key {fingerprint(public)} is not in the log as it is told: {error}", "key") from error
 
 
 def sentence(found: Signed, percent: str) -> str:
@@ -173,4 +178,15 @@ def sentence(found: Signed, percent: str) -> str:
     return said + ("" if not others else f". {'; '.join(others)}")
 
 
-__all__ = ["FILE", "AgentKey", "Signed", "check_signed", "judge", "judge_some", "key_digest", "key_name", "sentence"]
+__all__ = [
+    "FILE",
+    "AgentKey",
+    "Signed",
+    "check_signed",
+    "judge",
+    "judge_some",
+    "key_digest",
+    "key_name",
+    "revocation_name",
+    "sentence",
+]

@@ -178,3 +178,10 @@ def keys_until(until: datetime) -> list[tuple[str, bytes, datetime]]:
     rows = AgentKey.objects.filter(enrolled_at__lte=until).exclude(state=AgentKey.State.WAITING)
     found = rows.order_by("enrolled_at", "pk").values_list("agent_id", "public_key", "enrolled_at")
     return [(agent_id, bytes(public_key), at) for agent_id, public_key, at in found]
+
+
+def revocations_until(until: datetime) -> list[tuple[str, bytes, datetime]]:
+    """(agent_id, public key, when it was revoked) of every key that was revoked up to then and is so still."""
+    rows = AgentKey.objects.filter(changed_at__lte=until, state=AgentKey.State.REVOKED)
+    found = rows.order_by("changed_at", "pk").values_list("agent_id", "public_key", "changed_at")
+    return [(agent_id, bytes(public_key), at) for agent_id, public_key, at in found if at is not None]
