@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import subprocess
 import sys
 from typing import Any
 
 import pytest
+from django.db import connections, transaction
 from django_tenants.utils import tenant_context
 
 from fleet.models import Cluster
@@ -77,6 +79,55 @@ def test_a_celery_task_takes_the_id_only(alpha: Any) -> None:
     assert make_cluster(alpha.pk, "c1") == alpha.schema_name
     with tenant_context(alpha):
         assert Cluster.objects.get().name == "c1"
+
+
+def test_a_task_that_is_tried_again_opens_its_org_each_time(alpha: Any, beta: Any) -> None:
+    seen: list[tuple[str, int]] = []
+
+    @org_task(name="orgs.tests.fail_twice", autoretry_for=(OSError,), max_retries=2, retry_backoff=0)
+    def fail_twice(org: Org) -> str:
+        Cluster.objects.create(name=f"c{len(seen)}")
+        seen.append((ask()["schema"], Cluster.objects.count()))
+        if len(seen) < 3:
+            raise OSError("the other side is away")
+        return org.slug
+
+    with tenant_context(beta):  # whatever the connection did before
+        assert fail_twice.apply(args=[alpha.pk]).get() == "alpha"
+    assert seen == [(alpha.schema_name, 1), (alpha.schema_name, 2), (alpha.schema_name, 3)]
+    assert ask()["schema"] == "public"
+    with tenant_context(beta):
+        assert not Cluster.objects.exists()
+
+
+@in_org
+def add_cluster(org: Org, hold: Any = None) -> tuple[str, str]:
+    """A row in one transaction; with `hold`, a pipe, it says where it is and stays there."""
+    with transaction.atomic():
+        Cluster.objects.create(name="c1")
+        if hold is not None:
+            hold.send(ask()["schema"])
+            hold.recv()
+        return org.slug, ask()["schema"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_task_killed_amid_its_work_leaves_nothing_and_is_done_again_in_its_org(alpha: Any, beta: Any) -> None:
+    connections.close_all()  # a connection must not be shared between processes
+    ours, theirs = multiprocessing.Pipe()
+    worker = multiprocessing.get_context("fork").Process(target=add_cluster, args=(alpha.pk, theirs))
+    worker.start()
+    try:
+        assert ours.poll(60)
+        assert ours.recv() == alpha.schema_name
+    finally:
+        worker.kill()
+        worker.join(60)
+    assert add_cluster(alpha.pk) == ("alpha", alpha.schema_name)  # the same row: the first one is gone
+    assert ask()["schema"] == "public"
+    for org, count in ((alpha, 1), (beta, 0)):
+        with tenant_context(org):
+            assert Cluster.objects.count() == count
 
 
 def test_a_page_sends_its_tasks_to_our_broker() -> None:
