@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import stat
+import subprocess
+import sys
 import tarfile
 import uuid
 from collections.abc import Iterator
@@ -16,7 +20,26 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from psycopg import sql
 
+from claims.services_reports import draft_report, issue_report
+from claims.tests.conftest import NOW, actor, contract  # noqa: F401  # fixtures
 from goodput_site import backups
+
+# Of every report of every org: [org, status, digest kept, digest of what is kept, digest of it computed again].
+REPORTS = """
+import datetime, json, sys
+import django; django.setup()
+from django_tenants.utils import tenant_context
+from claims.models import Report
+from claims.services_reports import digest_of, draft_report
+from orgs.models import Org
+found = []
+for org in Org.objects.order_by("slug"):
+    with tenant_context(org):
+        for one in list(Report.objects.order_by("pk")):
+            again = draft_report(one.contract, one.month, datetime.datetime.fromisoformat(sys.argv[1]))
+            found.append([org.slug, one.status, one.digest, digest_of(one.inputs, one.result), again.digest])
+print(json.dumps(found))
+"""
 
 
 def contents(url: str) -> dict[str, tuple[int, str]]:
@@ -67,6 +90,31 @@ def test_what_comes_back_is_what_went_in(filled: str, empty: str, settings: Any,
     before, after = contents(filled), contents(empty)
     assert sum(count for name, (count, _) in before.items() if "inbox" in name) > 0
     assert after == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_another_installation_computes_every_report_as_the_first_did(
+    database_url: str,
+    contract: Any,  # noqa: F811
+    actor: Any,  # noqa: F811
+    empty: str,
+    settings: Any,
+    tmp_path: Path,
+) -> None:
+    issued = issue_report(contract, "2026-10", actor, now=NOW)
+    draft = draft_report(contract, "2026-09", NOW)
+    settings.DATABASE_URL = database_url
+    call_command("backup", out=tmp_path / "b.tar")
+    settings.DATABASE_URL, settings.GOODPUT_VAR = empty, tmp_path / "new"
+    call_command("restore", str(tmp_path / "b.tar"), no_prepare=True)
+    there = {**os.environ, "DATABASE_URL": empty, "GOODPUT_VAR": str(tmp_path / "new")}
+    there["DJANGO_SETTINGS_MODULE"] = "goodput_site.settings"
+    command = [sys.executable, "-c", REPORTS, NOW.isoformat()]
+    done = subprocess.run(command, env=there, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [
+        ["alpha", one.status, one.digest, one.digest, one.digest] for one in (issued, draft)
+    ]
 
 
 @pytest.mark.django_db(transaction=True)
