@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from celery import shared_task
+from django.core import mail
 from django.test import Client
 from django.utils import timezone
 
@@ -20,7 +21,7 @@ from fleet.summary import jobs
 from fleet.summary.models import FailedTask, JobBeat
 from fleet.summary.selectors import BEAT
 from orgs.models import AuditEntry, Org
-from orgs.tasks import org_task
+from orgs.tasks import mail_notice, mail_reset, org_task
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("lan")]
 
@@ -73,6 +74,24 @@ def test_a_failed_task_is_kept_with_its_org_and_sent_again_once(alpha: Any, staf
     assert AuditEntry.objects.get(action="task.retried").actor == "pat@provider.example"
     staff.post(path)
     assert AuditEntry.objects.filter(action="task.retried").count() == 1
+
+
+@pytest.mark.usefixtures("at_once")
+def test_mail_that_no_server_takes_is_shown_and_sent_from_the_page(ada: Any, staff: Client, settings: Any) -> None:
+    """Links to a new password and notices; invitations stand beside their rows."""
+    backend, settings.EMAIL_BACKEND = settings.EMAIL_BACKEND, "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 1
+    mail_reset.apply(args=[ada.email, "http://localhost"])
+    mail_notice.apply(args=[ada.email, "Your password was changed", "At noon."])
+    page = staff.get("/provider/jobs/").content.decode()
+    assert page.count("ConnectionRefusedError") == 2
+    assert mail.outbox == []
+    settings.EMAIL_BACKEND = backend
+    for failed in FailedTask.objects.order_by("pk"):
+        staff.post(f"/provider/jobs/tasks/{failed.pk}/retry/")
+    assert [one.to for one in mail.outbox] == [[ada.email], [ada.email]]
+    assert "/password/new/" in mail.outbox[0].body
+    assert "ConnectionRefusedError" not in staff.get("/provider/jobs/").content.decode()
 
 
 @pytest.mark.usefixtures("at_once")
