@@ -1,14 +1,17 @@
 """`python -m goodput_site.launcher COMMAND ...`: what ./goodput calls once the virtual environment stands."""
 
+import contextlib
 import errno
 import os
 import sys
+import tarfile
 from collections.abc import Sequence
+from pathlib import Path
 
 from . import checks, look, services
 from .errors import LauncherError
 from .up import up
-from .var import Var
+from .var import Var, write_private
 
 OS_ERRORS = {
     errno.ENOSPC: ("The disk is full: {0}", "Free some space and try again; nothing is lost."),
@@ -38,8 +41,10 @@ def main(arguments: Sequence[str]) -> int:
         case "manage":
             with services.of_installation(Var()) as env:
                 return services.run([sys.executable, "manage.py", *rest], env)
-        case "backup" | "restore":
+        case "backup":
             return main(["manage", command, *rest])
+        case "restore":
+            return restore(rest)
         case "release":  # needs no database
             return services.run([sys.executable, "manage.py", "release", *rest], {"GOODPUT_VAR": str(Var().path)})
         case "agent":
@@ -56,6 +61,25 @@ def main(arguments: Sequence[str]) -> int:
             with services.throwaway() as env:
                 return services.run(rest[1:] if rest[:1] == ["--"] else rest, env)
     raise LauncherError(f"There is no command '{command}'.", "./goodput help lists them.")
+
+
+def restore(arguments: Sequence[str]) -> int:
+    """Restore a backup; its secret key goes first, because an installation without one makes its own at once.
+
+    Second factors fit no other. What is no backup is refused by the command itself.
+    """
+    var = Var()
+    key = var.path / "secrets" / "secret_key"
+    for backup in (Path(one) for one in arguments if not one.startswith("-")):
+        if not key.exists() and backup.is_file():
+            with contextlib.suppress(tarfile.TarError, KeyError, OSError), tarfile.open(backup) as tar:
+                member = tar.extractfile("keys/secret_key")
+                if member is not None:
+                    text = member.read().decode()
+                    key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    write_private(key, text)
+                    print("keys put back: secret_key", flush=True)
+    return main(["manage", "restore", *arguments])
 
 
 def agent_env(var: Var) -> dict[str, str]:

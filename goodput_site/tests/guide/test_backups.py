@@ -103,16 +103,24 @@ def test_another_installation_computes_every_report_as_the_first_did(
 ) -> None:
     issued = issue_report(contract, "2026-10", actor, now=NOW)
     draft = draft_report(contract, "2026-09", NOW)
-    settings.DATABASE_URL = database_url
-    call_command("backup", out=tmp_path / "b.tar")
-    settings.DATABASE_URL, settings.GOODPUT_VAR = empty, tmp_path / "new"
-    call_command("restore", str(tmp_path / "b.tar"), no_prepare=True)
+    settings.DATABASE_URL, settings.GOODPUT_VAR = database_url, tmp_path / "old"
+    (tmp_path / "old/secrets").mkdir(parents=True)
+    (tmp_path / "old/secrets/secret_key").write_text("what second factors are encrypted under" * 2)
+    call_command("backup", out=tmp_path / "b.tar", with_keys=True)
     there = {**os.environ, "DATABASE_URL": empty, "GOODPUT_VAR": str(tmp_path / "new")}
     there["DJANGO_SETTINGS_MODULE"] = "goodput_site.settings"
-    command = [sys.executable, "-c", REPORTS, NOW.isoformat()]
-    done = subprocess.run(command, env=there, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [
+    there.pop("GOODPUT_SECRET_KEY", None)
+
+    def run(*command: str) -> str:
+        done = subprocess.run([sys.executable, *command], env=there, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    said = run("-m", "goodput_site.launcher", "restore", str(tmp_path / "b.tar"), "--no-prepare")
+    assert "keys put back: secret_key" in said
+    assert "stay" not in said
+    assert (tmp_path / "new/secrets/secret_key").read_text() == "what second factors are encrypted under" * 2
+    assert json.loads(run("-c", REPORTS, NOW.isoformat())) == [
         ["alpha", one.status, one.digest, one.digest, one.digest] for one in (issued, draft)
     ]
 
