@@ -25,7 +25,6 @@ __all__ = ["ids", "sessions"]
 
 ROOT = Path(__file__).resolve().parents[3]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-ASYNC_UNSAFE = "DJANGO_ALLOW_ASYNC_UNSAFE"
 
 WIDTHS = (390, 320, 820, 1440, 3840)
 COLOURS = ("light", "dark")
@@ -66,7 +65,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environ = {
-        **{key: value for key, value in os.environ.items() if key != ASYNC_UNSAFE},
+        **os.environ,
         "DATABASE_URL": urlunsplit(base._replace(path=f"/{name}")),
         "GOODPUT_EXPOSE": "local",
         "GOODPUT_PORT": str(port),
@@ -109,13 +108,16 @@ def _wait(url: str, process: subprocess.Popen[bytes], seconds: float = 60) -> No
     raise TimeoutError(url)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Any]:
-    """The browser; skips where Debian's chromium is not installed."""
+    """The browser; skips where Debian's chromium is not installed.
+
+    For this package's tests only: while it is there a loop runs in this thread, and neither Django's database nor
+    anything that starts a loop of its own works beside it.
+    """
     if CHROMIUM is None:
         pytest.skip("no chromium here: apt-get install chromium")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    os.environ[ASYNC_UNSAFE] = "true"  # playwright keeps a loop in this thread: no other test may trip over it
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser

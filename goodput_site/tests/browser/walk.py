@@ -127,7 +127,7 @@ def seed_of_bad_days() -> int:
     raise AssertionError("no bad days")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def sessions(server: Any, chromium: Any, ids: dict[str, Any]) -> dict[str, Any]:
     """Who looks → the cookies of somebody who is signed in."""
     flags = {"owner": ("--owner-of", "walk"), "provider": ("--provider",)}
