@@ -7,7 +7,7 @@ dependency and saves the 8 MB of memory that `cryptography` takes.
 from __future__ import annotations
 
 import ctypes
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 SEED_BYTES, PUBLIC_BYTES, SIGNATURE_BYTES = 32, 32, 64
 _EVP_PKEY_ED25519 = 1087
@@ -29,21 +29,11 @@ def verify(public: bytes, message: bytes, signature: bytes) -> Optional[bool]:
 
 
 def _verify_openssl(public: bytes, message: bytes, signature: bytes) -> Optional[bool]:
-    try:
-        import _hashlib
-
-        library = ctypes.CDLL(_hashlib.__file__)
-        new_key, free_key = library.EVP_PKEY_new_raw_public_key, library.EVP_PKEY_free
-        new_context, free_context = library.EVP_MD_CTX_new, library.EVP_MD_CTX_free
-        start, finish = library.EVP_DigestVerifyInit, library.EVP_DigestVerify
-    except (ImportError, AttributeError, OSError, TypeError):
+    found = _openssl("public", "EVP_PKEY_free", "EVP_DigestVerifyInit", "EVP_DigestVerify")
+    if found is None:
         return None
-    for function in (new_key, new_context):
-        function.restype = ctypes.c_void_p
-    new_key.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
-    for function in (free_key, free_context):
-        function.argtypes, function.restype = [ctypes.c_void_p], None
-    start.argtypes = [ctypes.c_void_p] * 5
+    new_key, new_context, free_context, free_key, start, finish = found
+    free_key.argtypes, free_key.restype = [ctypes.c_void_p], None
     finish.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
     key = new_key(_EVP_PKEY_ED25519, None, public, len(public))
     if not key:
@@ -71,23 +61,33 @@ def _verify_cryptography(public: bytes, message: bytes, signature: bytes) -> Opt
     return True
 
 
-def _with_openssl(seed: bytes) -> Optional[tuple[bytes, Sign]]:
+def _openssl(which: str, *names: str) -> Optional[list[Any]]:
+    """OpenSSL's makers of a raw `which` key and of a context, what frees a context, and the functions of these names,
+    the first beside them, the initialiser and the last step; None where this Python has no such OpenSSL.
+    """
     try:
         import _hashlib
 
         library = ctypes.CDLL(_hashlib.__file__)  # its symbols include those of the libcrypto that it is linked to
-        new_key = library.EVP_PKEY_new_raw_private_key
-        get_public = library.EVP_PKEY_get_raw_public_key
+        new_key = getattr(library, f"EVP_PKEY_new_raw_{which}_key")
         new_context, free_context = library.EVP_MD_CTX_new, library.EVP_MD_CTX_free
-        start, finish = library.EVP_DigestSignInit, library.EVP_DigestSign
+        other, start, finish = (getattr(library, name) for name in names)
     except (ImportError, AttributeError, OSError, TypeError):
         return None
     for function in (new_key, new_context):
         function.restype = ctypes.c_void_p
     new_key.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
-    get_public.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_size_t)]
-    free_context.argtypes = [ctypes.c_void_p]
+    free_context.argtypes, free_context.restype = [ctypes.c_void_p], None
     start.argtypes = [ctypes.c_void_p] * 5
+    return [new_key, new_context, free_context, other, start, finish]
+
+
+def _with_openssl(seed: bytes) -> Optional[tuple[bytes, Sign]]:
+    found = _openssl("private", "EVP_PKEY_get_raw_public_key", "EVP_DigestSignInit", "EVP_DigestSign")
+    if found is None:
+        return None
+    new_key, new_context, free_context, get_public, start, finish = found
+    get_public.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_size_t)]
     finish.argtypes = [
         ctypes.c_void_p,
         ctypes.c_char_p,

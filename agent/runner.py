@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import select
 import signal
@@ -51,6 +52,10 @@ class SignalEvent:
         self._flag = False
         self._woken, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
+        self._poll = (
+            select.poll()
+        )  # not select(), which takes no descriptor from 1024 on: 512 simulated nodes have them
+        self._poll.register(self._woken, select.POLLIN)
 
     def set(self) -> None:
         """Sets the flag for good and ends every wait."""
@@ -64,7 +69,7 @@ class SignalEvent:
 
     def wait(self, seconds: float) -> bool:
         """Waits at most this long; whether it is set."""
-        select.select([self._woken], [], [], max(0.0, seconds))
+        self._poll.poll(max(0, math.ceil(seconds * 1000)))
         return self._flag
 
     def __del__(self) -> None:

@@ -20,7 +20,10 @@ EVERY_SECONDS = 300
 
 
 class SessionActivity:
-    """Notes that a signed-in session is used, once in five minutes, and from which address."""
+    """Notes that a signed-in session is used, once in five minutes, and from which address.
+
+    In place of allauth's own tracking, which reads and writes a row with every request.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]):
         self.get_response = get_response

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 
 MOST_WAIT_S = 60.0
-MAX_BUCKETS = 50_000  # full ones are forgotten beyond this: they say nothing that a new one would not
+MAX_BUCKETS = 50_000  # beyond this those are forgotten that were not asked for longest
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ class Buckets:
         bucket = self._buckets.get(name)
         if bucket is None:
             if len(self._buckets) >= MAX_BUCKETS:
-                self._forget(now)
+                self._forget()
             bucket = self._buckets[name] = _Bucket(rate.burst, now)
         bucket.tokens = min(rate.burst, bucket.tokens + (now - bucket.at) * rate.per_s)
         bucket.at = now
         return bucket
 
-    def _forget(self, now: float) -> None:
+    def _forget(self) -> None:
         """Drop what was not asked for longest: half of all, so that this is rare."""
         oldest = sorted(self._buckets, key=lambda name: self._buckets[name].at)
         for name in oldest[: MAX_BUCKETS // 2]:
@@ -89,6 +89,3 @@ class Buckets:
         first = now + (min(tokens, rate.burst) - bucket.tokens) / rate.per_s
         bucket.turn = min(max(first, bucket.turn + tokens / rate.per_s), now + MOST_WAIT_S)
         return max(1.0, bucket.turn - now)
-
-
-__all__ = ["Buckets", "Rate"]

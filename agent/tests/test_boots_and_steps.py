@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import pytest
 
 from agent.clock import SYNCHRONISED, Instant, newest_journal_instant
 from agent.node import Node
-from agent.runner import Runner
+from agent.runner import Runner, SignalEvent
 from agent.schedule import CENTRE_MS, SLOT_MS
 from agent.store import Store
 
@@ -197,3 +199,21 @@ def test_signals_that_come_together_end_it():
                 assert child.wait(10) in (0, -signal.SIGTERM)  # at the very end Python has no handler any more
             finally:
                 child.kill()
+
+
+def test_the_wait_works_behind_a_thousand_descriptors():
+    """An agent of many simulated nodes has that many files open before it waits."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1100:
+        pytest.skip(f"no more than {hard} descriptors are allowed here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1100), hard))
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(1030)]
+    try:
+        event = SignalEvent()
+        assert event.wait(0.01) is False
+        event.set()
+        assert event.wait(10) is True
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
