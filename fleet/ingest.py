@@ -26,7 +26,6 @@ from psycopg import sql
 
 from agent import wire
 from fleet import decode, packs
-from fleet.domain.signed_notes import receipt_bytes
 from fleet.domain.slots import HOUR_MS
 from fleet.errors import BatchRejected, NotStored, SeqConflict, WrongCluster, WrongNode
 from fleet.log_key import load_key
@@ -90,7 +89,7 @@ class Receipt:
     def as_json(self) -> dict[str, Any]:
         """The receipt as it travels, signed; `received_at` is RFC 3339 UTC in ms."""
         instant = self.received_at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        signed = load_key().private.sign(receipt_bytes(self.batch_sha256, self.node, self.seq, instant))
+        signed = load_key().private.sign(wire.receipt_message(self.batch_sha256, self.node, self.seq, instant))
         return {
             "batch_sha256": self.batch_sha256,
             "node": self.node,

@@ -18,7 +18,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 from django_tenants.utils import tenant_context
 
-from agent.wire import RECEIPT_DOMAIN
+from agent.wire import RECEIPT_DOMAIN, receipt_message
 from claims import ledger
 from claims.domain.merkle import leaf_hash, read_checkpoint, root_of, verify_consistency, verify_inclusion
 from claims.errors import ProofError
@@ -35,7 +35,6 @@ from claims.verify.notes import open_note, public_key, refused_bytes
 from claims.verify.pack_file import MANIFEST_TAG
 from fleet.agents.models import AgentKey
 from fleet.agents.services import revoke
-from fleet.domain.signed_notes import receipt_bytes
 from fleet.errors import BatchRejected
 from fleet.ingest import receive
 from fleet.refusals import keep_refusal
@@ -172,8 +171,8 @@ def test_a_receipt_bears_the_logs_signature_and_a_duplicates_is_the_same(inside:
     _, public = public_key(load_key().verifier())
     signature = base64.b64decode(first["signature"])
     said = [first[key] for key in ("batch_sha256", "node", "seq", "received_at")]
-    assert verify(public, receipt_bytes(*said), signature)
-    assert not verify(public, receipt_bytes(said[0], "other", *said[2:]), signature)
+    assert verify(public, receipt_message(*said), signature)
+    assert not verify(public, receipt_message(said[0], "other", *said[2:]), signature)
 
 
 def test_the_key_is_made_once_and_read_by_its_owner_only(inside: Any, tmp_path: Path) -> None:
@@ -195,7 +194,7 @@ def test_a_receipts_signature_is_good_for_nothing_else(inside: Any) -> None:
     receipt = receive(packed(agent_id="a" * 8, seq=1)[0], key_for(inside), {}).as_json()
     _, public = public_key(load_key().verifier())
     signature = base64.b64decode(receipt["signature"])
-    text = receipt_bytes(*(receipt[key] for key in ("batch_sha256", "node", "seq", "received_at")))
+    text = receipt_message(*(receipt[key] for key in ("batch_sha256", "node", "seq", "received_at")))
     bare = text[len(RECEIPT_DOMAIN) :]
     assert verify(public, text, signature)
     for other in (bare, MANIFEST_TAG + bare, bare + b"\n"):

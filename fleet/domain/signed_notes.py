@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from agent.wire import receipt_message as receipt_bytes
-
 ED25519 = b"\x01"
 
 
 def key_id(name: str, public: bytes) -> bytes:
     """Four bytes that name a key in a note: SHA-256(name, newline, type, public key)."""
     return hashlib.sha256(name.encode() + b"\n" + ED25519 + public).digest()[:4]
-
-
-__all__ = ["ED25519", "key_id", "receipt_bytes"]

@@ -18,7 +18,6 @@ from fleet.agents.models import AgentKey, AgentSeen, BatchFlaw
 from fleet.agents.selectors import keys_of, list_agents
 from fleet.agents.signatures import KnownKey, judge
 from fleet.agents.tests.support import Installation
-from fleet.domain.signed_notes import receipt_bytes
 from fleet.domain.slots import SLOT_MS
 from fleet.folding import fold_waiting
 from fleet.models import NodeHour
@@ -206,7 +205,7 @@ def test_judging_alone(inside: Any) -> None:
     [
         lambda sha256: sha256,
         lambda sha256: wire.enrolment_message(sha256),
-        lambda sha256: receipt_bytes(sha256.hex(), "n1", 1, "2026-11-20T10:00:00.000Z"),
+        lambda sha256: wire.receipt_message(sha256.hex(), "n1", 1, "2026-11-20T10:00:00.000Z"),
     ],
     ids=["bare", "enrolment", "receipt"],
 )
