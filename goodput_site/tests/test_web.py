@@ -131,3 +131,7 @@ def test_odd_queries_are_answered_and_small(query: str, alpha: Any, key_of: Any,
         assert response.status_code in {200, 400, 403, 404, 405, 422}, (route, query)
         if response.status_code != 200:
             assert response["Content-Type"] == "application/problem+json"
+
+
+def test_the_tests_touch_no_installation_of_this_checkout(settings: Any) -> None:
+    assert settings.GOODPUT_VAR != settings.BASE_DIR / "var"
