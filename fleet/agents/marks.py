@@ -16,8 +16,9 @@ from fleet.agents.signatures import BAD, REVOKED, KnownKey, judge
 from fleet.sql import columns, execute
 
 _SIGNED = """
-select i.sha256, i.signature, i.received_at from unnest(%b::date[], %b::bytea[]) as w(sample_day, sha256)
+select i.sha256, i.signature, i.received_at, f.why from unnest(%b::date[], %b::bytea[]) as w(sample_day, sha256)
   join fleet_inbox i on i.sample_day = w.sample_day and i.sha256 = w.sha256
+  left join agents_batchflaw f on f.sample_day = i.sample_day and f.sha256 = i.sha256
 """
 _SINCE = """
 select i.sample_day, i.sha256, i.signature, i.received_at, i.agent_id, coalesce(n.merged_into_id, n.id)
@@ -56,11 +57,11 @@ def note(batches: Iterable[Folded]) -> None:
     counted: dict[tuple[str, int, int], Count] = defaultdict(Count)
     flaws = []
     days, shas = columns([(batch.sample_day, batch.sha256) for batch in known.values()])
-    for sha256, signature, received_at in execute(_SIGNED, [days, shas]):
+    for sha256, signature, received_at, marked in execute(_SIGNED, [days, shas]):
         batch = known[bytes(sha256)]
         signed = None if signature is None else bytes(signature)
-        state = judge(batch.sha256, signed, received_at, keys.get(batch.agent_id, ()))
-        if state in (BAD, REVOKED):
+        state = marked or judge(batch.sha256, signed, received_at, keys.get(batch.agent_id, ()))
+        if not marked and state in (BAD, REVOKED):
             flaws.append(
                 BatchFlaw(
                     sample_day=batch.sample_day, sha256=batch.sha256, agent_id=batch.agent_id, node_id=batch.node_id,
@@ -93,7 +94,8 @@ def known_keys(agent_ids: set[str]) -> dict[str, tuple[KnownKey, ...]]:
     """Per installation the keys that a person or first use accepted, revoked ones with their end."""
     found: dict[str, list[KnownKey]] = defaultdict(list)
     rows = AgentKey.objects.filter(agent_id__in=agent_ids).exclude(state=AgentKey.State.WAITING)
-    for agent_id, public_key, state, changed_at in rows.values_list("agent_id", "public_key", "state", "changed_at"):
-        until = changed_at if state == AgentKey.State.REVOKED else None
-        found[agent_id].append(KnownKey(bytes(public_key), until))
+    for key in rows.only("agent_id", "public_key", "state", "enrolled_at", "changed_at"):
+        is_revoked = key.state == AgentKey.State.REVOKED
+        since = key.enrolled_at if is_revoked else key.changed_at or key.enrolled_at  # since a person accepted it
+        found[key.agent_id].append(KnownKey(bytes(key.public_key), since, key.changed_at if is_revoked else None))
     return {agent_id: tuple(keys) for agent_id, keys in found.items()}

@@ -19,19 +19,25 @@ VALID, UNSIGNED, UNKNOWN_KEY, BAD, REVOKED = "valid", "unsigned", "unknown_key",
 
 @dataclass(frozen=True)
 class KnownKey:
-    """An enrolled key. `until`: when it was revoked; what came before stays signed."""
+    """An enrolled key, known from `since` on. `until`: when it was revoked; what came before stays signed."""
 
     public_key: bytes
+    since: datetime
     until: datetime | None = None
 
 
 def judge(sha256: bytes, signature: bytes | None, received_at: datetime, keys: Iterable[KnownKey]) -> str:
-    """`valid`, `unsigned`, `unknown_key` (no key is enrolled), `revoked`, or `bad`: no enrolled key made it."""
+    """`valid`, `unsigned`, `unknown_key` (none was enrolled then), `revoked`, or `bad`: no key known then made it.
+
+    Keys that became known after the batch came say nothing of it, so judging it again later finds the same.
+    """
     if signature is None:
         return UNSIGNED
     found = BAD
     enrolled = False
     for key in keys:
+        if received_at < key.since:
+            continue
         enrolled = True
         if is_by(key.public_key, signature, wire.signed_message(sha256)):
             if key.until is None or received_at < key.until:

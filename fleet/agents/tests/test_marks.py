@@ -27,6 +27,17 @@ from fleet.tests.test_recovery import crash
 
 pytestmark = pytest.mark.django_db
 AT = datetime(2026, 11, 20, 10, tzinfo=UTC)
+START = 0  # seconds, set by `start`
+
+
+WHEREVER = pytest.mark.parametrize("start", [600, 3300], ids=["within an hour", "over the hour"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def start(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Minute 0 lies so many seconds into an hour that is over, whatever the time is now."""
+    hour = (int(time.time()) - 7200) // 3600 * 3600
+    monkeypatch.setattr(f"{__name__}.START", hour + getattr(request, "param", 600))
 
 
 @pytest.fixture
@@ -45,8 +56,8 @@ def enrol(one: Installation, state: str = "active") -> AgentKey:
 
 
 def minute(number: int) -> int:
-    """First sample of the `number`-th minute, an hour ago."""
-    return (int(time.time()) - 3600) // 60 * 60_000 + SLOT_MS // 2 + number * 60_000
+    """First sample of the `number`-th minute."""
+    return START * 1000 + SLOT_MS // 2 + number * 60_000
 
 
 def counts() -> dict[str, int]:
@@ -111,6 +122,7 @@ def recovered() -> None:
         pass
 
 
+@WHEREVER
 def test_after_a_crash_no_batch_is_counted_twice_and_none_is_forgotten(inside: Any) -> None:
     expected = all_kinds(inside)
     waits = Installation()
@@ -121,17 +133,19 @@ def test_after_a_crash_no_batch_is_counted_twice_and_none_is_forgotten(inside: A
         assert counts() == {**expected, "unsigned": 2}
 
 
+@WHEREVER
 def test_counts_are_written_down_once_an_hour_when_all_that_came_in_it_is_folded(inside: Any) -> None:
     expected = all_kinds(inside)
     assert not AgentSeen.objects.exists(), "no logged write with a fold"
     now = timezone.now()
     assert not move(now)
-    over = now + timedelta(hours=1)
-    assert move(over)
-    assert not move(over)
+    over = now + timedelta(hours=2)
+    note_progress(over)
+    assert not move(over - timedelta(hours=1)), "it is written down already"
     row = AgentSeen.objects.get()
     assert {name: getattr(row, name) for name in expected} == expected
-    assert now - timedelta(minutes=70) < row.first_at < row.last_at < now - timedelta(minutes=50)
+    begin = datetime.fromtimestamp(START, UTC)
+    assert begin + timedelta(minutes=1) <= row.first_at < row.last_at < begin + timedelta(minutes=7)
     assert counts() == expected, "counted in one of the two tables, not in both"
     crash()
     recovered()
@@ -190,13 +204,17 @@ def test_judging_alone(inside: Any) -> None:
     one = Installation()
     sha256 = bytes(range(32))
     good = one.private.sign(wire.signed_message(sha256))
-    assert judge(sha256, good, AT, [KnownKey(one.public)]) == "valid"
-    assert judge(sha256, good, AT, [KnownKey(one.public, AT)]) == "revoked"
-    assert judge(sha256, good, AT - timedelta(seconds=1), [KnownKey(one.public, AT)]) == "valid"
-    assert judge(sha256, good, AT, [KnownKey(Installation().public), KnownKey(one.public)]) == "valid"
-    assert judge(bytes(32), good, AT, [KnownKey(one.public)]) == "bad"
-    assert judge(sha256, good, AT, [KnownKey(b"\xff" * 32)]) == "bad"
-    assert judge(sha256, None, AT, [KnownKey(one.public)]) == "unsigned"
+    assert judge(sha256, good, AT, [KnownKey(one.public, AT)]) == "valid"
+    second = timedelta(seconds=1)
+    assert judge(sha256, good, AT, [KnownKey(one.public, AT - 2 * second, AT)]) == "revoked"
+    assert judge(sha256, good, AT - second, [KnownKey(one.public, AT - 2 * second, AT)]) == "valid"
+    assert judge(sha256, good, AT - second, [KnownKey(one.public, AT)]) == "unknown_key", "it was enrolled later"
+    rival = KnownKey(Installation().public, AT - second)
+    assert judge(sha256, good, AT - second, [rival, KnownKey(one.public, AT)]) == "bad", "it was accepted later"
+    assert judge(sha256, good, AT, [KnownKey(Installation().public, AT), KnownKey(one.public, AT)]) == "valid"
+    assert judge(bytes(32), good, AT, [KnownKey(one.public, AT)]) == "bad"
+    assert judge(sha256, good, AT, [KnownKey(b"\xff" * 32, AT)]) == "bad"
+    assert judge(sha256, None, AT, [KnownKey(one.public, AT)]) == "unsigned"
     assert judge(sha256, good, AT, []) == "unknown_key"
 
 
@@ -215,7 +233,7 @@ def test_a_signature_made_for_something_else_signs_no_batch(inside: Any, made: A
     enrol(one)
     sha256 = one.send(inside, 1, signed=False, first_ts=minute(1))
     stolen = one.private.sign(made(sha256))
-    assert judge(sha256, stolen, AT, [KnownKey(one.public)]) == "bad"
+    assert judge(sha256, stolen, AT, [KnownKey(one.public, AT)]) == "bad"
     one.send(inside, 2, signed=stolen, first_ts=minute(2))
     fold_waiting(timezone.now())
     assert counts() == {"valid": 0, "unsigned": 1, "unknown_key": 0, "bad": 1, "revoked": 0}
