@@ -17,6 +17,7 @@ from claims.domain.deadlines import claim_ticket, windows
 from claims.domain.evaluate import POOLED
 from claims.domain.facts import ancestors
 from claims.domain.incidents import Incident, incidents
+from claims.domain.lost_nodes import with_parties
 from claims.domain.periods import Period, local_midnight_ms, utc_text, zone_of
 from claims.domain.plain import plain_assessment, share
 from claims.domain.projection import if_nothing_more_happens
@@ -97,6 +98,7 @@ def about(terms: Terms, head: Mapping[str, str]) -> dict[str, Any]:
 
 def incidents_of(terms: Terms, inputs: Inputs, result: Result) -> dict[str, list[Incident]]:
     """Each unit's counted outages with their reasons."""
+    inputs = with_parties(inputs)
     units = {unit.name: unit for unit in terms.units}
     everything = tuple(dict.fromkeys(name for unit in terms.units for name in (unit.name, *unit.members)))
     units[POOLED] = Unit(POOLED, everything)

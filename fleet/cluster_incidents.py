@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from django.db import transaction
 
 from fleet.alerts.outbox import tell_of_incident
-from fleet.domain.incidents import TOGETHER_SLOTS
+from fleet.dated import get_org_dated
+from fleet.domain.incidents import NODE_LOST, TOGETHER_SLOTS, party_of
 from fleet.domain.incidents_cluster import NodeFault, cluster_faults, component
+from fleet.domain.slots import hour_of_slot
 from fleet.models import Incident
 
 AT_ONCE = 500
@@ -84,8 +86,18 @@ def _write(touched: Sequence[int], inside: Sequence[int]) -> None:
         Incident.objects.filter(pk=pk).update(waits_for_grouping=True)
     for pk in sorted(own):
         one, head, nodes = locked[pk], head_of.get(pk), nodes_of.get(pk, 1)
-        Incident.objects.filter(pk=pk).update(part_of=head, nodes_together=nodes, waits_for_grouping=False)
+        told = {"part_of": head, "nodes_together": nodes, "waits_for_grouping": False}
+        if one.code == NODE_LOST:
+            told["party"] = _party(one, head is not None or nodes > 1)
+        Incident.objects.filter(pk=pk).update(**told)
         if (one.part_of_id, one.nodes_together) != (head, nodes) and one.withdrawn_at is None:
             tell_of_incident(one, "worsened")
         if one.withdrawn_at is not None and not (one.has_human_layer or one.notes.exists()):
             one.delete()
+
+
+def _party(incident: Incident, is_together: bool) -> str:
+    """Whose fault it is, grouped like this: a node that died with others died by the infrastructure."""
+    rules = get_org_dated().book.at(hour_of_slot(incident.first_slot))
+    codes = {code for part in incident.parts for code in part["codes"]}
+    return party_of(codes, incident.code, rules, is_together)

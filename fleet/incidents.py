@@ -208,7 +208,7 @@ def _fill(
     values = {
         "scope": facts.scope,
         "code": facts.leading_code(rules),
-        "party": facts.party(rules),
+        "party": facts.party(rules, incident.part_of_id is not None or incident.nodes_together > 1),
         "weight": facts.weight,
         "first_slot": facts.first_slot,
         "end_slot": facts.end_slot,

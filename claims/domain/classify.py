@@ -79,10 +79,10 @@ def eligible(contract: Contract, reason: Reason) -> bool:
 
 
 def party_counts(contract: Contract, reason: Reason) -> bool:
-    """Whether the reason's party counts outside the upper reading (contract.md 2). One that is the infrastructure's
-    only where the provider owns the driver or the fabric is ambiguous elsewhere.
+    """Whether the reason's party counts outside the upper reading (contract.md 2). Of one whose rule names an owner
+    the contract alone decides: the infrastructure's where it says that the provider owns that, else ambiguous.
     """
-    is_theirs = reason.party == "infrastructure" and (not reason.owner or contract.owns(reason.owner))
+    is_theirs = contract.owns(reason.owner) if reason.owner else reason.party == "infrastructure"
     return is_theirs or bool(contract.ambiguous_counts)
 
 

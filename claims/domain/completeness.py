@@ -86,7 +86,7 @@ def _asked_owners(contract: Contract, inputs: Inputs) -> set[str]:
         for runs in inputs.facts.values()
         for run in runs
         for reason in run.facts.reasons
-        if reason.owner and reason.party == "infrastructure" and reason.category in contract.counts
+        if reason.owner and reason.party in ("infrastructure", "ambiguous") and reason.category in contract.counts
     }
 
 

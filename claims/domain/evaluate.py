@@ -16,6 +16,7 @@ from claims.domain.clock_hours import hours_over
 from claims.domain.contract import Cap, Contract, Minimum, Unit
 from claims.domain.credit import Basis, Credit, apply_minimum, credit_of, how_much
 from claims.domain.facts import UNREACHABLE
+from claims.domain.lost_nodes import with_parties
 from claims.domain.money import rounded
 from claims.domain.outages import Tally, tally
 from claims.domain.result import (
@@ -42,6 +43,7 @@ def evaluate(contract: Contract, inputs: Inputs) -> Result:
 
     Raises NoEntitlement where nothing was owed, InputsError for inputs that contradict the contract.
     """
+    inputs = with_parties(inputs)
     overlays = Overlays(inputs.rows)
     looked_at = (
         min(inputs.period.first_slot, inputs.first_slot),

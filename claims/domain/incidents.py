@@ -31,7 +31,10 @@ class Incident:
 
 
 def incidents(contract: Contract, inputs: Inputs, unit: Unit, outages: Sequence[Outage]) -> list[Incident]:
-    """The unit's counted outages with their reasons, by a fixed precedence: category, weight, code."""
+    """The unit's counted outages with their reasons, by a fixed precedence: category, weight, code.
+
+    `inputs`: with the parties that a second pass gives (`lost_nodes.with_parties`), as `evaluate` sees them.
+    """
     assert set(PRECEDENCE) == set(CATEGORIES)
     names = dict.fromkeys(name for one in (unit.name, *unit.members) for name in ancestors(one))
     return [_incident(contract, inputs, list(names), outage) for outage in outages]

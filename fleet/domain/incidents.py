@@ -22,6 +22,7 @@ REOPEN_SLOTS = 40  # ten minutes
 TOGETHER_SLOTS = 8  # two minutes
 BLIP_SLOTS = 4  # one minute
 BLIP_WEIGHT = 50  # a slot at or below this weight is never a blip
+NODE_LOST = "NODE_LOST"
 SEVERITIES = frozenset({"degraded", "down", "lost"})
 
 
@@ -103,10 +104,20 @@ class IncidentFacts:
 
         return min(self.codes().items(), key=rank)[0]
 
-    def party(self, rules: Rules) -> str:
-        """Whose fault: `infrastructure` as soon as one reason says so, else `ambiguous`."""
-        parties = {rules.reasons[code].party for code in self.codes() if code in rules.reasons}
-        return "infrastructure" if "infrastructure" in parties else "ambiguous"
+    def party(self, rules: Rules, is_together: bool = False) -> str:
+        """Whose fault; `is_together`: as part of a cluster-wide incident."""
+        return party_of(self.codes(), self.leading_code(rules), rules, is_together)
+
+
+def party_of(codes: Iterable[str], leading: str, rules: Rules, is_together: bool) -> str:
+    """Whose fault an incident with these reasons is: `infrastructure` as soon as one of them says so, else `ambiguous`.
+
+    `is_together`: it is part of a cluster-wide incident. Nodes that died together did so by the infrastructure; a
+    hardware fault before a node's death lies in the incident itself (architecture 4).
+    """
+    parties = {rules.reasons[code].party for code in codes if code in rules.reasons}
+    is_theirs = "infrastructure" in parties or (is_together and leading == NODE_LOST)
+    return "infrastructure" if is_theirs else "ambiguous"
 
 
 def opens(code: str, rules: Rules) -> bool:

@@ -150,3 +150,23 @@ def test_the_metrics_count_a_cluster_wide_incident_once_and_each_nodes_share_wit
     (cluster,) = re.findall(r"^goodput_cluster_open_incidents\{.*\} (\d+)$", text, re.MULTILINE)
     nodes = re.findall(r"^goodput_node_open_incidents\{.*\} (\d+)$", text, re.MULTILINE)
     assert (cluster, sorted(nodes)) == ("2", ["1", "1", "2"])
+
+
+def parties() -> dict[int, str]:
+    """Incident → whose fault."""
+    return dict(Incident.objects.values_list("pk", "party"))
+
+
+def test_nodes_that_died_together_are_the_infrastructures_until_they_turn_out_not_to_have(inside: Any) -> None:
+    part = {"subject": "n", "codes": {"NODE_LOST": [0, 1, 0]}}
+    rows = [fault(number, number, party="ambiguous", parts=[part]) for number in range(3)]
+    alone = fault(9, 500, party="ambiguous", parts=[part])
+    other = [fault(number, 900 + number, code="XID_109", party="ambiguous") for number in range(3)]
+    regroup()
+    found = parties()
+    assert {found[row.pk] for row in rows} == {"infrastructure"}
+    assert found[alone.pk] == "ambiguous"
+    assert {found[row.pk] for row in other} == {"ambiguous"}  # what programs do, they do on many nodes at once
+    Incident.objects.filter(pk=rows[0].pk).update(withdrawn_at=timezone.now(), waits_for_grouping=True)
+    regroup()
+    assert {parties()[row.pk] for row in rows[1:]} == {"ambiguous"}

@@ -36,6 +36,7 @@ class Case:
         self.only_reach = self.terms["counts"] == ["unreachable"]
         self.memo = {}
         self.named = {}
+        self.theirs = None
 
     def rows(self, kind, name, slot, exact=False):
         key = (kind, name, exact)
@@ -61,8 +62,10 @@ class Case:
             if reading == "upper":
                 weights.append(weight)
                 continue
-            if code in DRIVERS and party == "infrastructure" and self.terms["owns_driver"] is not True:
-                party = "ambiguous"
+            if code in DRIVERS:
+                party = "infrastructure" if self.terms["owns_driver"] is True else "ambiguous"
+            if code == "NODE_LOST" and party == "ambiguous" and self.is_theirs(name, slot):
+                party = "infrastructure"
             if party == "ambiguous" and not self.terms["ambiguous_counts"]:
                 continue
             notes = self.rows("record", name, slot)
@@ -78,6 +81,49 @@ class Case:
                 weights.append(weight)
         heard = self.only_reach and facts["cause"] in ("NVML_BLIND", "TWO_INSTALLATIONS")
         return weights, facts["blind"] and not heard
+
+    def is_theirs(self, name, slot):
+        """Whether the death of the node at this slot came with a hardware event, or with two more nodes' deaths."""
+        if self.theirs is None:
+            self.theirs = self._theirs()
+        return slot in self.theirs[chain(name)[-1]]
+
+    def _theirs(self):
+        dead, begins = {}, {}
+        for name, runs in self.case["subjects"].items():
+            node = chain(name)[-1]
+            gone, broken = dead.setdefault(node, set()), set()
+            for a, b, facts in runs:
+                for code, _, category, party, standing in facts["reasons"]:
+                    if code == "NODE_LOST":
+                        gone.update(range(a, b))
+                    elif (category, party) == ("hardware_failure", "infrastructure"):
+                        broken.update(range(a, b) if standing not in ("possible", "contested") else ())
+            begins.setdefault(node, set()).update(slot for slot in broken if slot - 1 not in broken)
+        starts = sorted((slot, node) for node, gone in dead.items() for slot in gone if slot - 1 not in gone)
+        out = {node: set() for node in dead}
+        for at, (slot, node) in enumerate(starts):
+            theirs = any(slot - 40 <= begin <= slot for begin in begins[node])
+            if theirs or at in self._together(starts):
+                while slot in dead[node]:
+                    out[node].add(slot)
+                    slot += 1
+        return out
+
+    def _together(self, starts):
+        """Three nodes that begin within eight slots; then whoever follows within eight of the last, up to forty."""
+        found, at = set(), 0
+        while at < len(starts):
+            first = starts[at][0]
+            if len({node for slot, node in starts[at:] if slot <= first + 8}) < 3:
+                at += 1
+                continue
+            last = first
+            while at < len(starts) and starts[at][0] <= min(last + 8, first + 40):
+                last = starts[at][0]
+                found.add(at)
+                at += 1
+        return found
 
     def state(self, name, slot, reading):
         """'down', 'unknown' or 'up'; 'unknown' only in the nominal reading."""

@@ -16,6 +16,7 @@ import pytest
 from claims.domain.completeness import missing_fields
 from claims.domain.evaluate import evaluate
 from claims.domain.incidents import incidents
+from claims.domain.lost_nodes import with_parties
 from claims.domain.periods import calendar_month
 from claims.errors import NoEntitlement
 from claims.tests.domain.months import case_of, translate
@@ -48,7 +49,7 @@ def compare(seed, case=None):
     assert (None if result.claim is None else Fraction(result.claim)) == wanted["claim"], seed
     if contract.binary and contract.pooling == "each":
         for unit, found in zip(contract.units, result.units, strict=True):
-            for one in incidents(contract, inputs, unit, found.outages):
+            for one in incidents(contract, with_parties(inputs), unit, found.outages):
                 assert sum(seconds for _, seconds in one.reasons) == one.counted_s, (seed, unit.name)
     return result.status
 

@@ -50,11 +50,20 @@ def test_a_contract_that_does_not_say_who_owns_the_driver_is_incomplete_only_whe
     assert assess(silent, month("XID_79")).missing == ()
 
 
-def test_what_the_rules_call_ambiguous_stays_so_whoever_owns_the_driver():
-    assert evaluate(terms(**FIRMWARE), month("XID_109")).units[0].readings["lower"].lost == 0
-    assert evaluate(terms(**FIRMWARE, ambiguous_counts=True), month("XID_109")).units[0].readings["lower"].lost == 200
-    fabric = terms(counts=["network"], owns_fabric=True)
-    assert evaluate(fabric, month("IB_PORT_INIT")).units[0].readings["lower"].lost == 0
+@pytest.mark.parametrize(
+    ("code", "category", "owner"),
+    [("XID_109", "firmware", "driver"), ("NVLINK_FABRIC", "degraded", "driver"), ("IB_PORT_INIT", "network", "fabric")],
+)
+def test_the_contract_alone_says_whose_a_fault_is_whose_rule_names_an_owner(code, category, owner):
+    weight = RULES[code].weight
+    same = month(code, weight)
+    fields = {"counts": [category], "weights": [weight]}
+    for says, lost in ((True, 200), (False, 0)):
+        found = evaluate(terms(**fields, **{f"owns_{owner}": says}), same).units[0].readings
+        assert (found["lower"].lost, found["upper"].lost) == (lost, 200)
+    either = terms(**fields, **{f"owns_{owner}": False}, ambiguous_counts=True)
+    assert evaluate(either, same).units[0].readings["lower"].lost == 200
+    assert assess(terms(**fields), same).missing == (f"owns_{owner}",)
 
 
 def test_every_rule_that_names_an_owner_names_one_that_a_contract_has():
