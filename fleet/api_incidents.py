@@ -65,8 +65,8 @@ class Incidents(ListView):
         wanted = IncidentFilter(
             scope=self.cluster,
             is_open=ask.flag(params, "open"),
-            since_slot=_slot("since", since),
-            until_slot=_slot("until", until, round_up=True),
+            since_slot=slot_param("since", since),
+            until_slot=slot_param("until", until, round_up=True),
             party=ask.choice(params, "party", PARTIES),
             code=ask.text(params, "code"),
             node=ask.text(params, "node"),
@@ -81,7 +81,8 @@ class Incidents(ListView):
         )
 
 
-def _slot(name: str, ms: int | None, round_up: bool = False) -> int | None:
+def slot_param(name: str, ms: int | None, round_up: bool = False) -> int | None:
+    """The slot of an instant that a parameter gives. Raises Unprocessable → 422 for one that no slot has."""
     if ms is None:
         return None
     slot = -(-ms // SLOT_MS) if round_up else ms // SLOT_MS

@@ -7,7 +7,17 @@ from typing import Any
 from django.urls import URLPattern, path
 from drf_spectacular.views import SpectacularJSONAPIView
 
-from fleet import api, api_dated, api_docs, api_evidence, api_fleet, api_incidents, api_nodes, api_statistics
+from fleet import (
+    api,
+    api_dated,
+    api_docs,
+    api_evidence,
+    api_fleet,
+    api_incidents,
+    api_nodes,
+    api_reviews,
+    api_statistics,
+)
 
 
 def listed(route: str, view: Any, name: str) -> list[URLPattern]:
@@ -55,6 +65,7 @@ urlpatterns = [
     path(INCIDENT, api_incidents.OneIncident.as_view(), name="api-incident"),
     path(f"{INCIDENT}/acknowledge", api_incidents.Acknowledge.as_view(), name="api-acknowledge"),
     path(f"{INCIDENT}/notes", api_incidents.Notes.as_view(), name="api-notes"),
+    *listed("reviews", api_reviews.Reviews, "api-reviews"),
     *listed("statistics", api_statistics.Statistics, "api-statistics"),
     *listed("availability", api_evidence.Availability, "api-availability"),
     path("batches", api.BatchesOrEvidence.as_view(), name="batches"),

@@ -6,6 +6,7 @@ import threading
 
 import zstandard
 
+from fleet.domain.state import NodeState, OtherFormat
 from fleet.domain.strips import HourRow
 
 LEVEL = 6
@@ -31,3 +32,12 @@ def decompress(packed: bytes | memoryview) -> bytes:
 def load_row(body: bytes | memoryview) -> HourRow:
     """The node hour in a stored body."""
     return HourRow.from_bytes(decompress(body))
+
+
+def closing_state(row: HourRow) -> NodeState | None:
+    """The node as the hour ended; None where the row keeps none, or one of another format."""
+    state = row.closing_state
+    try:
+        return NodeState.from_bytes(state) if state else None
+    except OtherFormat:  # of a sealed hour: names as they were known then are not shown
+        return None

@@ -279,6 +279,31 @@ class IncidentNote(models.Model):
         return f"{self.author}: {self.text[:60]}"
 
 
+class Review(models.Model):
+    """Something of a node's hour that asks for a person's look (`fleet.reviews`): derived from the hour, as it says.
+
+    Absolute slots, within the hour. `uuid`: of the GPU that sat there as the hour ended; empty where not known.
+    """
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="reviews")
+    hour = models.IntegerField()
+    subject = models.CharField(max_length=300, help_text="g<place>, p:<port> or n.")
+    code = models.CharField(max_length=64)
+    first_slot = models.IntegerField()
+    end_slot = models.IntegerField()
+    uuid = models.CharField(max_length=300, blank=True)
+
+    class Meta:
+        ordering = ["-first_slot", "-id"]
+        indexes = [
+            models.Index(fields=["node", "hour"], name="fleet_review_node_hour"),
+            models.Index(fields=["-first_slot", "-id"], name="fleet_review_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.code} of {self.subject}"
+
+
 class Refusal(models.Model):
     """An upload that was refused after a valid key: its hash, why and when. The log gets a leaf for it."""
 

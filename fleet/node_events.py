@@ -9,12 +9,11 @@ from typing import Any
 
 from django.db import connection
 
-from fleet.bodies import load_row
+from fleet.bodies import closing_state, load_row
 from fleet.domain.placement import place
 from fleet.domain.rules import Reason, load_rules
 from fleet.domain.slots import SLOT_MS
-from fleet.domain.state import NO_FIT, NodeState, OtherFormat
-from fleet.domain.strips import HourRow
+from fleet.domain.state import NO_FIT
 from fleet.evidence import batches_of
 from fleet.folding import decoded
 from fleet.selectors_api import Span
@@ -133,12 +132,3 @@ def devices_at(hours: Iterable[tuple[int, int]]) -> dict[tuple[int, int], dict[s
         if state is not None:
             found[node_id, hour] = {f"g{i}": (place.uuid, place.bus) for i, place in enumerate(state.places)}
     return found
-
-
-def closing_state(row: HourRow) -> NodeState | None:
-    """The node as the hour ended; None where the row keeps none, or one of another format."""
-    state = row.closing_state
-    try:
-        return NodeState.from_bytes(state) if state else None
-    except OtherFormat:  # of a sealed hour: names as they were known then are not shown
-        return None

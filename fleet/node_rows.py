@@ -10,6 +10,7 @@ from fleet.bodies import compress, load_row
 from fleet.day_sums import DAY_HOURS, refresh_days
 from fleet.domain.strips import HourRow
 from fleet.domain.verdicts import State
+from fleet.reviews import forget_reviews, write_reviews
 from fleet.sql import columns, execute
 
 SUMS = (
@@ -67,6 +68,7 @@ def write_hours(rows: Mapping[tuple[int, int], HourRow], may_reopen: bool = Fals
         if may_reopen:
             execute(_REMOVE.format(table=FINAL), columns([key for key, _ in still_open]))
     refresh_days(rows.keys())
+    write_reviews(rows)
 
 
 def remove_hours(node_id: int, hours: Sequence[int]) -> None:
@@ -76,6 +78,7 @@ def remove_hours(node_id: int, hours: Sequence[int]) -> None:
         days = sorted({hour // DAY_HOURS for hour in hours})
         execute("delete from fleet_nodeday where node_id = %b and day = any(%b::int[])", [node_id, days])
         refresh_days([(node_id, hour) for hour in hours])
+        forget_reviews((node_id, hour) for hour in hours)
 
 
 def _values(node_id: int, hour: int, row: HourRow) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from fleet.domain.rules import Rules
@@ -136,14 +136,27 @@ class Review:
 
 def reviews(row: HourRow, rules: Rules) -> list[Review]:
     """What of this hour asks for a look, in order of time."""
-    asking = {code for code, reason in rules.reasons.items() if reason.review}
-    found = []
-    for subject in row.subjects():
+    asked = {verdict: codes for verdict in row.distinct() if (codes := _asking(verdict, rules))}
+    found: list[Review] = []
+    for subject in row.subjects() if asked else ():
+        last: dict[str, int] = {}
         for first, end, verdict in row.runs(subject):
-            codes = {code for code in (*verdict.certain, *verdict.possible) if code in asking}
-            if verdict.state is State.CONTESTED:
-                codes.update(code for code in verdict.possible if code in rules.reasons and rules.reasons[code].lowers)
-            if "TWO_INSTALLATIONS" in verdict.certain:
-                codes.add("TWO_INSTALLATIONS")
-            found += [Review(subject, code, first, end) for code in sorted(codes)]
+            for code in asked.get(verdict, ()):
+                at = last.get(code, -1)
+                if at >= 0 and found[at].end_slot == first:
+                    found[at] = replace(found[at], end_slot=end)
+                else:
+                    last[code] = len(found)
+                    found.append(Review(subject, code, first, end))
     return sorted(found, key=lambda one: (one.first_slot, one.subject, one.code))
+
+
+def _asking(verdict: Verdict, rules: Rules) -> list[str]:
+    """The reasons of a verdict that ask for a look."""
+    reasons = rules.reasons
+    codes = {c for c in (*verdict.certain, *verdict.possible) if c in reasons and reasons[c].review}
+    if verdict.state is State.CONTESTED:
+        codes.update(code for code in verdict.possible if code in reasons and reasons[code].lowers)
+    if "TWO_INSTALLATIONS" in verdict.certain:
+        codes.add("TWO_INSTALLATIONS")
+    return sorted(codes)

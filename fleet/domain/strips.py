@@ -169,6 +169,10 @@ class HourRow:
                 yield StripRun(base + start, base + i, self._table[strip[start]])
                 start = i
 
+    def distinct(self) -> list[Verdict]:
+        """The verdicts that stand in this hour's table, each once."""
+        return list(self._table)
+
     def reasons(self) -> set[str]:
         """Every reason, certain or possible, in the table of this hour."""
         return {code for verdict in self._table for code in (*verdict.certain, *verdict.possible)}

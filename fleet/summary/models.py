@@ -25,6 +25,8 @@ class OrgSummary(models.Model):
     unknown = models.IntegerField(default=0)
     open_incidents = models.IntegerField(default=0)
     agents_silent = models.IntegerField(default=0)
+    reviews = models.IntegerField(default=0, help_text="What asked for a look in the last 24 hours: subjects.")
+    review_codes = models.JSONField(default=list, help_text="Of these, the most frequent codes; see ReviewCount.")
     last_received_at = models.DateTimeField(null=True)
     waiting_batches = models.BigIntegerField(default=0)
     oldest_unfolded_seconds = models.IntegerField(null=True)

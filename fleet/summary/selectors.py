@@ -10,6 +10,7 @@ from typing import Any
 from django.db import connection
 from psycopg import sql
 
+from fleet.selectors_live import from_ms, title_of
 from fleet.selectors_waiting import MAX_ATTEMPTS
 from fleet.summary.models import JobBeat, OrgSummary
 from orgs.models import Org
@@ -21,7 +22,7 @@ BEAT = "fleet.summary.tasks.summarise"  # whose runs say that beat and worker li
 COLUMNS = (
     *("slug", "name", "status", "as_of", "clusters", "nodes", "gpus", "available", "degraded", "down", "held"),
     *("unknown", "open_incidents", "agents_silent", "last_received_at", "waiting_batches"),
-    *("oldest_unfolded_seconds", "failed_batches", "dropped_total", "keys_expiring", "exposure"),
+    *("oldest_unfolded_seconds", "failed_batches", "dropped_total", "keys_expiring", "exposure", "reviews"),
 )
 
 
@@ -40,6 +41,20 @@ class OrgRow:
             return []
         words = ("down", "held", "degraded", "unknown", "available")
         return [(word, count) for word in words if (count := getattr(self.summary, word))]
+
+    @property
+    def asking(self) -> list[dict[str, Any]]:
+        """What asked for a look lately, per code: title, subjects, the first few nodes and how many more, when last."""
+        codes = self.summary.review_codes if self.summary else []
+        return [
+            {
+                **one,
+                "title": title_of(one["code"]),
+                "more": one["nodes"] - len(one["names"]),
+                "last": from_ms(one["last_ms"]),
+            }
+            for one in codes
+        ]
 
     def order(self) -> tuple[Any, ...]:
         """Worst first; suspended orgs last."""
@@ -73,9 +88,8 @@ def totals(rows: Iterable[OrgRow]) -> dict[str, Any]:
     """Sums over the orgs that are active."""
     found = [row.summary for row in rows if row.summary and row.org.status == Org.Status.ACTIVE]
     fields = ("gpus", "available", "nodes", "open_incidents", "agents_silent", "waiting_batches", "failed_batches")
-    sums: dict[str, Any] = {
-        name: sum(getattr(one, name) for one in found) for name in (*fields, "dropped_total", "keys_expiring")
-    }
+    more = ("dropped_total", "keys_expiring", "reviews")
+    sums: dict[str, Any] = {name: sum(getattr(one, name) for one in found) for name in (*fields, *more)}
     sums["lag"] = max((one.oldest_unfolded_seconds or 0 for one in found), default=0)
     return sums
 

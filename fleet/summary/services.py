@@ -17,6 +17,7 @@ from fleet import waiting
 from fleet.models import Incident
 from fleet.partitions import ensure_partitions
 from fleet.selectors_live import WORDS, is_silent, read_summary, to_ms
+from fleet.selectors_reviews import recent_reviews
 from fleet.summary.models import Export, OrgSummary
 from fleet.summary.selectors import queues
 from orgs import invitations
@@ -24,6 +25,8 @@ from orgs.errors import OrgInvalid
 from orgs.models import ApiKey, Invitation, Membership, Org
 from orgs.selectors import keys_expiring
 from orgs.services import create_org, delete_org, issue_key, record
+
+MOST_CODES = 10  # of those that ask for a look, kept for the console
 
 _LIVE = """
 select l.summary, l.last_sample_at, l.last_received_at, coalesce(l.dropped_total, 0), n.cluster_id
@@ -45,7 +48,7 @@ def write_summary(org: Org, now: datetime) -> OrgSummary:
         gpus += len(live.gpus)
         for word in WORDS:
             counts[word] += live.count(word)
-    queue = queues([org])[0]
+    queue, asking = queues([org])[0], recent_reviews(now)
     values = {
         "as_of": now,
         "clusters": len({row[4] for row in nodes}),
@@ -57,6 +60,11 @@ def write_summary(org: Org, now: datetime) -> OrgSummary:
         .distinct()
         .count(),
         "agents_silent": silent,
+        "reviews": sum(one.subjects for one in asking),
+        "review_codes": [
+            {"code": one.code, "subjects": one.subjects, "nodes": one.nodes, "names": one.names, "last_ms": one.last_ms}
+            for one in asking[:MOST_CODES]
+        ],
         "last_received_at": max((row[2] for row in nodes if row[2]), default=None),
         "waiting_batches": queue.waiting,
         "oldest_unfolded_seconds": queue.oldest_seconds,

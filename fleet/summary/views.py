@@ -170,6 +170,7 @@ def org_page(request: HttpRequest, org_id: int) -> HttpResponse:
         "keys_over": sum(state in ("expired", "revoked") for _, state in keys),
         "exports": Export.objects.filter(org_id=org.pk)[:10],
         "failed": failed_batches(org),
+        "asking": row.asking,
     }
     return render(request, "provider/org.html", context)
 

@@ -46,6 +46,7 @@ _LISTS = (
     "gpus",
     "events",
     "incidents",
+    "reviews",
     "availability",
     "statistics",
     "rules",

@@ -85,6 +85,8 @@ def test_every_answer_is_as_described(read: Any, north_id: int, incident_id: int
         "/v1/events": f"/v1/events?{span}",
         "/v1/incidents": "/v1/incidents",
         "/v1/incidents/{incident_id}": f"/v1/incidents/{incident_id}",
+        "/v1/reviews": "/v1/reviews",
+        "/v1/domains": "/v1/domains",
         "/v1/batches": "/v1/batches",
         "/v1/batches/{sha256}": f"/v1/batches/{batch}",
         "/v1/batches/{sha256}/body": f"/v1/batches/{batch}/body",
@@ -121,7 +123,7 @@ def is_ours(path: str) -> bool:
             "availability",
             "statistics",
         ),
-        *("governance", "settings", "agents", "enrol"),
+        *("governance", "settings", "agents", "enrol", "reviews", "domains"),
     }
 
 
