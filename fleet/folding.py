@@ -33,7 +33,7 @@ from fleet.evidence import Batch
 from fleet.incidents import sync_incidents
 from fleet.models import Cluster
 from fleet.node_rows import read_rows, write_hours
-from fleet.node_summary import as_json, models_of
+from fleet.node_summary import as_json, domain_in, models_of
 from fleet.partitions import EPOCH
 from fleet.services import ensure_nodes, find_node, mark_simulated
 from fleet.sql import columns, execute
@@ -193,7 +193,8 @@ def _fold_node(
     if outcome.state is not None:
         hour = hour_at(now)
         node_now = current(outcome.state, int(now.timestamp() * 1000), dated.rules(hour), dated.context(hour))
-        summary = as_json(node_now, {**live.models, **models_of(newest)}, newest.driver_version)
+        models = {**live.models, **models_of(newest)}
+        summary = as_json(node_now, models, newest.driver_version, domain_in(newest) or live.domain)
     else:
         summary = "{}"  # nothing of this node could be placed in time yet
     for item in ok:

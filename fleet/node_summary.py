@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from fleet.domain.second_pass import domain_of
 from fleet.domain.summary import NodeNow, SubjectNow
 
 
@@ -14,7 +16,14 @@ def models_of(batch: Any) -> dict[str, str]:
     return {gpu.uuid: gpu.name for interval in batch.intervals for gpu in interval.gpus if gpu.name}
 
 
-def as_json(now: NodeNow, models: Mapping[str, str], driver: str | None) -> str:
+def domain_in(batch: Any) -> str:
+    """The NVLink domain that most GPUs of a decoded batch name; empty where none names one."""
+    fabrics = [gpu.fabric for interval in batch.intervals for gpu in interval.gpus if gpu.fabric is not None]
+    named = Counter(domain for one in fabrics if (domain := domain_of(one.cluster, one.clique)))
+    return max(named, key=lambda domain: (named[domain], domain), default="")
+
+
+def as_json(now: NodeNow, models: Mapping[str, str], driver: str | None, domain: str = "") -> str:
     """The summary of a node as a JSON text; instants in ms since 1970 UTC, weights 0..100."""
     return json.dumps(
         {
@@ -25,6 +34,7 @@ def as_json(now: NodeNow, models: Mapping[str, str], driver: str | None) -> str:
             "boot_id": now.boot_id,
             "models": dict(models),
             "driver": driver,
+            **({"domain": domain} if domain else {}),
             **({"installations": now.installations} if now.installations > 1 else {}),
             **({"overruled": True} if now.overruled else {}),
         },

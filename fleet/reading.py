@@ -184,6 +184,7 @@ class ClusterRows:
     page: int
     pages: int
     label: str = ""
+    domains: int = 0  # NVLink domains that its nodes name
 
     @property
     def shown(self) -> str:

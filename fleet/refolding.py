@@ -27,7 +27,7 @@ from fleet.folding import fold_waiting, instant, sealed_hour
 from fleet.incidents import sync_incidents
 from fleet.models import NodeHour, NodeLive
 from fleet.node_rows import read_rows, remove_hours, write_hours
-from fleet.node_summary import as_json, models_of
+from fleet.node_summary import as_json, domain_in, models_of
 from fleet.recovery import make_lives
 from fleet.refold_batches import NodeBatches
 from fleet.refold_whole import fold_whole
@@ -117,7 +117,7 @@ def refold_node(node_id: int, now: datetime) -> bool:
         live.last_sample_at = instant(refolded.state.last_sample_ms)
         models, driver = live.summary.get("models", {}), live.summary.get("driver")
         node_now = current(refolded.state, int(now.timestamp() * 1000), rules, dated.context(hour_at(now)))
-        live.summary = json.loads(as_json(node_now, models, driver))
+        live.summary = json.loads(as_json(node_now, models, driver, live.summary.get("domain", "")))
     live.save()
     execute("delete from fleet_dirtyspan where node_id = %b", [node_id])
     return True
@@ -141,10 +141,10 @@ def _fold_lost(live: NodeLive, now: datetime) -> None:
     if whole.state is not None:
         live.state = compress(whole.state.to_bytes())
         live.last_sample_at = instant(whole.state.last_sample_ms)
-        models, driver = _fill_in(live, first)
+        models, driver, domain = _fill_in(live, first)
         hour = hour_at(now)
         node_now = current(whole.state, int(now.timestamp() * 1000), dated.rules(hour), dated.context(hour))
-        live.summary = json.loads(as_json(node_now, models, driver))
+        live.summary = json.loads(as_json(node_now, models, driver, domain))
     else:
         live.dirty_hour = live.dirty_through = None
     live.save()
@@ -153,14 +153,14 @@ def _fold_lost(live: NodeLive, now: datetime) -> None:
         execute("insert into fleet_dirtyspan values (%b, %b, %b)", [node_id, live.dirty_hour, live.dirty_through])
 
 
-def _fill_in(live: NodeLive, hour: int) -> tuple[dict[str, str], str | None]:
-    """Give a lost live row what its newest batch says; (models, driver)."""
+def _fill_in(live: NodeLive, hour: int) -> tuple[dict[str, str], str | None, str]:
+    """Give a lost live row what its newest batch says; (models, driver, NVLink domain)."""
     newest = newest_of(live.pk, hour - 1)
     if newest is None:
-        return {}, None
+        return {}, None, ""
     batch = decode_trusted(newest.raw())
     live.agent_version, live.last_received_at = batch.agent_version, newest.received_at
-    return models_of(batch), batch.driver_version
+    return models_of(batch), batch.driver_version, domain_in(batch)
 
 
 def _mark(

@@ -22,6 +22,7 @@ from fleet.domain.slots import slot_of
 from fleet.fleet_json import as_json
 from fleet.hour_sums import Sums, total
 from fleet.models import Cluster
+from fleet.neighbours import with_neighbours
 from fleet.reading import AnyPeriod, ClusterRows, Filter, Fleet, NodeRow, Period, PlaceRow
 from fleet.selectors_days import closed_sums
 from fleet.selectors_hours import (
@@ -85,7 +86,9 @@ def get_fleet(
     wanted = wanted or Filter()
     window = period.window(now)
     clusters = visible_clusters(within)
-    everything = read_nodes(now, window, clusters, may_be_brief=is_brief or (strips and not wanted.search))
+    everything = with_neighbours(
+        read_nodes(now, window, clusters, may_be_brief=is_brief or (strips and not wanted.search)), now
+    )
     by_cluster: dict[int, list[NodeRow]] = defaultdict(list)
     for row in everything:
         by_cluster[row.cluster_id].append(row)
@@ -342,6 +345,7 @@ def _block(cluster: Cluster, rows: list[NodeRow], wanted: Filter, share: int) ->
         nodes=tuple(shown),
         page=page,
         pages=pages,
+        domains=len({row.now.domain for row in rows} - {""}),
     )
 
 

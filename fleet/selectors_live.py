@@ -102,6 +102,7 @@ class NodeNow:
     counts: Mapping[str, int]
     installations: int = 1  # agents that it is heard from now
     is_overruled: bool = False  # the newest samples under its name were of an earlier boot, so they were not taken
+    domain: str = ""  # the NVLink domain that its GPUs name
 
     @property
     def is_plain(self) -> bool:
@@ -179,6 +180,7 @@ def read_summary(text: str, silent: bool) -> NodeNow:
         counts=counts,
         installations=1 if silent else summary.get("installations", 1),
         is_overruled=bool(summary.get("overruled")),
+        domain=summary.get("domain", ""),
     )
 
 

@@ -43,6 +43,7 @@ class _Summary(msgspec.Struct):
     driver: str | None = None
     installations: int = 1
     overruled: bool = False
+    domain: str = ""
 
 
 _decode = msgspec.json.Decoder(_Summary).decode
@@ -51,11 +52,12 @@ _decode = msgspec.json.Decoder(_Summary).decode
 def read_plain(text: str) -> NodeNow | None:
     """A node that is heard and wholly well, its GPUs by number only; None where there is more to say of it."""
     summary = _decode(text)
-    gpus = 0
+    gpus = ports = 0
     models = set()
     for subject in summary.subjects:
         if not subject.is_well:
             return None
+        ports += subject.kind == "port"
         if subject.kind == "gpu":
             if subject.state != "observed" or subject.nominal != 100:
                 return None
@@ -64,21 +66,22 @@ def read_plain(text: str) -> NodeNow | None:
     if not gpus or not summary.node.is_well or summary.installations > 1 or summary.overruled:
         return None
     broken = tuple(sorted(name for name, status in summary.sources.items() if status not in ("ok", "absent")))
-    return _plain(gpus, ", ".join(sorted(models - {""})), summary.driver or "", broken)
+    return _plain(gpus, ports, ", ".join(sorted(models - {""})), summary.driver or "", broken, summary.domain)
 
 
 @lru_cache(maxsize=1024)
-def _plain(gpus: int, model: str, driver: str, broken: tuple[str, ...]) -> NodeNow:
+def _plain(gpus: int, ports: int, model: str, driver: str, broken: tuple[str, ...], domain: str) -> NodeNow:
     """One object for all nodes that look the same."""
     return NodeNow(
         is_silent=False,
         gpus=(UNNAMED,) * gpus,
-        ports=(),
+        ports=(UNNAMED,) * ports,
         conditions=(),
         causes=(),
         model=model,
         driver=driver,
         broken_sources=broken,
         word="available",
+        domain=domain,
         counts={word: gpus if word == "available" else 0 for word in WORDS},
     )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from django.urls import path
 
-from fleet import views, views_incidents, views_node, views_rules, views_settings, views_statistics
+from fleet import (
+    views,
+    views_domains,
+    views_incidents,
+    views_node,
+    views_rules,
+    views_settings,
+    views_statistics,
+)
 
 urlpatterns = [
     path("", views.fleet, name="fleet"),
@@ -14,6 +22,7 @@ urlpatterns = [
     path("nodes/<int:node_id>/node.csv", views_node.node_csv, name="node_csv"),
     path("nodes/<int:node_id>/node.json", views_node.node_json, name="node_json"),
     path("nodes/<int:node_id>/gpus/<int:index>/", views_node.timeline, name="timeline"),
+    path("domains/", views_domains.domains, name="domains"),
     path("incidents/", views_incidents.incidents, name="incidents"),
     path("incidents.csv", views_incidents.incidents_csv, name="incidents_csv"),
     path("incidents.json", views_incidents.incidents_json, name="incidents_json"),

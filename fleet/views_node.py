@@ -16,6 +16,7 @@ from django.views.decorators.http import require_safe
 from fleet.domain.slots import first_slot, hour_of_slot, slot_of
 from fleet.fleet_json import figures, floored, when
 from fleet.models import Node
+from fleet.neighbours import sentence, shortfall_of
 from fleet.node_events import list_events
 from fleet.reading import period_of
 from fleet.selectors_api import Span
@@ -95,9 +96,11 @@ def _events(request: HttpRequest, page: NodePage) -> HttpResponse:
     hours = min(EVENT_HOURS, page.period.hours)
     span = Span(max(page.window.first_slot, now_slot - hours * 240), now_slot)
     places = [(gpu.place, gpu.uuid, gpu.bus_id) for gpu in page.row.now.gpus]
+    lacks = shortfall_of(node_of(request, page.row.id), timezone.now())
     context = {
         "events": list_events(page.row.id, span, places),
         "reviews": list_reviews(page.row.id, max(page.window.first_slot, now_slot - hours * 240), now_slot),
+        "neighbours": sentence(lacks) if lacks else "",
         "page": page,
         "row": page.row,
         "node_id": page.row.id,

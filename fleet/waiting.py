@@ -29,7 +29,8 @@ select i.sha256, i.body, i.received_at, i.dropped_total
   join fleet_inbox i on i.sample_day = w.sample_day and i.sha256 = w.sha256
 """
 _CLAIM = """
-select node_id, state, dirty_hour, dirty_through, dropped_total, (summary -> 'models')::text
+select node_id, state, dirty_hour, dirty_through, dropped_total, (summary -> 'models')::text,
+       coalesce(summary ->> 'domain', '')
   from fleet_nodelive where node_id = any(%b) and (state is not null or dirty_hour is null)
  order by node_id for update skip locked
 """
@@ -81,6 +82,7 @@ class Live:
     dirty: list[int]
     dropped_total: int
     models: dict[str, str]
+    domain: str
 
 
 Mark = tuple[date, bytes, str, int | None, int | None, int | None, str]
@@ -106,8 +108,11 @@ def claim(node_ids: Iterable[int]) -> dict[int, Live]:
             [hour for hour in (dirty_hour, dirty_through) if hour is not None],
             dropped,
             json.loads(models) if models else {},
+            domain,
         )
-        for node_id, state, dirty_hour, dirty_through, dropped, models in execute(_CLAIM, [sorted(set(node_ids))])
+        for node_id, state, dirty_hour, dirty_through, dropped, models, domain in execute(
+            _CLAIM, [sorted(set(node_ids))]
+        )
     }
 
 

@@ -7,12 +7,11 @@ counts of several nodes, out comes what changes.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from fleet.domain.rules import Rules
-from fleet.domain.strips import HourRow, StripRun
+from fleet.domain.strips import HourRow
 from fleet.domain.verdicts import State, Verdict
 
 LEAST_NODES = 3  # fewer have no majority
@@ -38,16 +37,10 @@ class Shortfall:
     expected: int
     missing: int
 
-    def change(self, verdict: Verdict) -> Verdict:
-        """A GPU's verdict with the missing ports as a possible reason: only the upper reading falls, as for any
-        unmapped port by missing / max(expected, GPUs), rounded down. Unknown stays unknown.
-        """
-        if verdict.nominal is None:
-            return verdict
-        weight = 100 - 100 * self.missing // max(self.expected, self.gpus)
-        possible = tuple(sorted({*verdict.possible, PEERS}))
-        state = State.PENDING if verdict.nominal == 100 and verdict.state is State.OBSERVED else verdict.state
-        return verdict._replace(state=state, upper=min(verdict.upper, weight), possible=possible)
+    @property
+    def upper(self) -> int:
+        """What each of its GPUs would weigh at worst, as with any unmapped ports that are down (fold.md 18)."""
+        return 100 - 100 * self.missing // max(self.expected, self.gpus)
 
 
 def shortfalls(nodes: Iterable[NodePorts]) -> list[Shortfall]:
@@ -78,48 +71,6 @@ def domain_of(cluster: str | None, clique: str | None) -> str:
     'd:5f0c/1'
     """
     return f"d:{cluster}/{clique or 0}" if cluster else ""
-
-
-def domain_runs(members: Mapping[str, Sequence[StripRun]]) -> list[StripRun]:
-    """The verdicts of an NVLink domain from those of its GPUs (any key -> runs in order of time): their means, rounded
-    down, so that the reboot of one node of 18 costs 4 of 72 GPUs and never the other 68.
-
-    Unknown members are left out of the nominal mean and count 100 and 0 in the bounds; with none known it is unknown.
-    """
-    edges = sorted({edge for runs in members.values() for run in runs for edge in (run.first_slot, run.end_slot)})
-    at = dict.fromkeys(members, 0)
-    out: list[StripRun] = []
-    for first, end in pairwise(edges):
-        verdicts = []
-        for key, runs in members.items():
-            while at[key] < len(runs) and runs[at[key]].end_slot <= first:
-                at[key] += 1
-            if at[key] < len(runs) and runs[at[key]].first_slot <= first:
-                verdicts.append(runs[at[key]].verdict)
-        if not verdicts:
-            continue
-        verdict = _mean(verdicts, len(members))
-        if out and out[-1].end_slot == first and out[-1].verdict == verdict:
-            out[-1] = out[-1]._replace(end_slot=end)
-        else:
-            out.append(StripRun(first, end, verdict))
-    return out
-
-
-def _mean(verdicts: Sequence[Verdict], members: int) -> Verdict:
-    silent = members - len(verdicts)
-    known = [verdict.nominal for verdict in verdicts if verdict.nominal is not None]
-    lower = (sum(verdict.lower for verdict in verdicts) + 100 * silent) // members
-    upper = sum(verdict.upper for verdict in verdicts) // members
-    certain = {code for verdict in verdicts for code in verdict.certain}
-    possible = {code for verdict in verdicts for code in verdict.possible} - certain
-    if not known:
-        return Verdict(State.UNKNOWN, None, 100, 0, tuple(sorted(certain)) or ("NO_DATA",), tuple(sorted(possible)))
-    state = State.OBSERVED if len(known) == members else State.EDGE
-    nominal = sum(known) // len(known)
-    return Verdict(
-        state, nominal, max(lower, nominal), min(upper, nominal), tuple(sorted(certain)), tuple(sorted(possible))
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ KEPT = (
     "q",
     "page",
     "open",
+    "only",
     "party",
     "node",
     "code",

@@ -92,6 +92,7 @@ SHOWS = {
     f"{O}fleet.csv": "viewer",
     f"{O}fleet.json": "finance",
     f"{O}nodes/<int:node_id>/": "viewer",
+    f"{O}domains/": "viewer",
     f"{O}incidents/": "viewer",
     f"{O}incidents/statistics/": "viewer",
     f"{O}incidents/statistics.csv": "finance",
@@ -131,6 +132,8 @@ SHOWS = {
     "v1/nodes.json": "viewer",
     "v1/nodes/<int:node_id>": "read",
     "v1/governance/nodes": "read",
+    "v1/reviews": "read",
+    "v1/domains": "read",
     "v1/incidents": "read",
     "v1/alerts/channels": "admin_read",
     "v1/alerts/channels.json": "owner",
@@ -154,6 +157,8 @@ NOTHING = (
     f"{SETTINGS}maintenance/*/",
     f"{SETTINGS}rules/?*",
     f"{SETTINGS}agents/*/",
+    "v1/reviews.?*",
+    "v1/domains.?*",
     "v1/agents*",  # its other forms, and what is only sent: fleet/agents/tests
     "v1/enrol",
     f"{O}nodes/<int:node_id>/?*",  # of a node with samples: fleet/tests
@@ -211,14 +216,18 @@ def plant(org: Any, name: str, pk: int = PLANTED) -> None:
 
     from fleet.agents.models import AgentKey
     from fleet.alerts.models import Channel
-    from fleet.models import Cluster, Incident, Node, NodeLive
+    from fleet.models import Cluster, Incident, Node, NodeLive, Review
 
     with tenant_context(org):
         cluster = Cluster.objects.create(pk=pk, name=name)
         node = Node.objects.create(pk=pk, cluster=cluster, identity=f"name:{name}", name=name)
         gpu = {"subject": "g0", "kind": "gpu", "device": f"GPU-{name}", "state": "observed", "nominal": 100}
-        NodeLive.objects.create(node=node, summary={"subjects": [gpu]}, last_sample_at=timezone.now())
+        summary = {"subjects": [gpu], "domain": f"d:{name}/1"}
+        NodeLive.objects.create(node=node, summary=summary, last_sample_at=timezone.now())
         slot = int(timezone.now().timestamp()) // 15
+        Review.objects.create(
+            node=node, hour=slot // 240, subject="n", code="XID_UNKNOWN", first_slot=slot - 1, end_slot=slot
+        )
         Incident.objects.create(
             pk=pk,
             node=node,

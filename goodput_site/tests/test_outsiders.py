@@ -47,6 +47,7 @@ _LISTS = (
     "events",
     "incidents",
     "reviews",
+    "domains",
     "availability",
     "statistics",
     "rules",

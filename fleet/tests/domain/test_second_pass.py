@@ -6,12 +6,9 @@ import pytest
 
 from fleet.domain.rules import load_rules
 from fleet.domain.scenario import run
-from fleet.domain.second_pass import NodePorts, Review, domain_of, domain_runs, reviews, shortfalls
+from fleet.domain.second_pass import NodePorts, Review, domain_of, reviews, shortfalls
 from fleet.domain.slots import first_slot
-from fleet.domain.strips import HourRow, StripRun
-from fleet.domain.verdicts import HEALTHY, State, Verdict, unknown
-
-DOWN = Verdict(State.OBSERVED, 0, 0, 0, ("GPU_MISSING",))
+from fleet.domain.strips import HourRow
 
 
 def nodes(*ports: int, gpus: int = 8, declared: bool = False) -> list[NodePorts]:
@@ -36,32 +33,10 @@ def test_nodes_of_another_kind_are_no_peers() -> None:
     assert shortfalls([*nodes(8, 8, 8), *nodes(2, gpus=4)]) == []
 
 
-def test_a_shortfall_lowers_the_upper_reading_alone() -> None:
+def test_a_shortfall_says_what_each_gpu_would_weigh_at_worst() -> None:
     (found,) = shortfalls(nodes(8, 8, 8, 6))
-    changed = found.change(HEALTHY)
-    assert changed == Verdict(State.PENDING, 100, 100, 75, (), ("IB_PORT_PEERS",))
-    assert found.change(DOWN) == DOWN._replace(possible=("IB_PORT_PEERS",))
-    assert found.change(unknown("NO_DATA")) == unknown("NO_DATA")
+    assert found.upper == 75
     assert load_rules().reasons["IB_PORT_PEERS"].review
-
-
-def test_one_reboot_in_a_domain_costs_its_four_gpus_and_not_the_others() -> None:
-    members = {f"n{n}g{g}": [StripRun(0, 20, HEALTHY)] for n in range(18) for g in range(4)}
-    for g in range(4):
-        members[f"n3g{g}"] = [StripRun(0, 5, HEALTHY), StripRun(5, 15, DOWN), StripRun(15, 20, HEALTHY)]
-    runs = domain_runs(members)
-    assert [(r.first_slot, r.end_slot, r.verdict.nominal) for r in runs] == [(0, 5, 100), (5, 15, 94), (15, 20, 100)]
-    assert runs[1].verdict.certain == ("GPU_MISSING",)
-
-
-def test_unknown_members_of_a_domain_are_neither_up_nor_down() -> None:
-    members = {"a": [StripRun(0, 10, HEALTHY)], "b": [StripRun(0, 4, HEALTHY), StripRun(4, 10, unknown("NO_DATA"))]}
-    runs = domain_runs(members)
-    assert runs[0] == StripRun(0, 4, HEALTHY)
-    assert runs[1].verdict[:4] == (State.EDGE, 100, 100, 50)
-    silent = domain_runs({"a": [StripRun(0, 4, unknown("NO_DATA"))]})
-    assert silent == [StripRun(0, 4, unknown("NO_DATA"))]
-    assert domain_runs({}) == []
 
 
 def test_a_domain_is_named_by_its_fabric() -> None:
