@@ -90,9 +90,17 @@ def bad(
     return fresh and not event_born
 
 
+def read_elsewhere(work: Work, c: Condition, stretch: Stretch) -> bool:
+    """Whether another installation has just read what this sample could not: blindness is no evidence (fold.md 17)."""
+    return work.several and c.stance in "BES" and c.last >= stretch.from_ms
+
+
 def possible(work: Work, key: str, subject: Subject, c: Condition, stretch: Stretch, ms: int) -> None:
     """A source that could show the end was not read: the condition is possible here (fold.md 7)."""
     slot = ms // SLOT_MS
+    if read_elsewhere(work, c, stretch):
+        subject.segments.append((c.code, "Q", slot, slot + 1, c.weight))
+        return  # what the other one reads goes on
     first = slot
     if stretch.same_boot and (c.stance in "QE" or (c.stance == "B" and work.reason(c.code).sticky)):
         first = stretch.first + 1
@@ -146,6 +154,8 @@ def ended_by_sample(work: Work, key: str, subject: Subject, c: Condition, stretc
     """The sample shows that `c` is over. Returns whether a slot missed before it is unknown."""
     slot = ms // SLOT_MS
     gap = False
+    if work.several:  # the slot is this sample's, whatever a blind one of another installation left open in it
+        subject.segments = [s for s in subject.segments if s[:3] != (c.code, "Q", slot)]
     if not c.confirmed:
         if c.stance != "U":
             pend(subject, c, stretch.first, slot)

@@ -172,8 +172,9 @@ def not_listed(
                     cond.pend(place, c, stretch.first, (c.since + cond.LAPSE_MS) // SLOT_MS + 1)
                 c.stance = "U"
         elif reason.lasts in ("share", "sample"):
-            cond.freeze(place, c)
-            cond.close(work, key, place, c, ms)
+            if not cond.read_elsewhere(work, c, stretch):
+                cond.freeze(place, c)
+                cond.close(work, key, place, c, ms)
         elif c.confirmed:
             if kind in (LOST, ABSENT, NEVER):
                 cond.bad(work, key, place, c, stretch, ms, True, c.stance == "E")

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from fleet.domain.slots import VOUCH_MS
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleet.domain import throttle
+from fleet.domain.rules import Rules
+from fleet.domain.slots import SLOT_MS, VOUCH_MS
 from fleet.domain.state import BLIND, GOOD, NodeState, Place, PortState, Subject
 
-#: Lowering reasons of the open slot, the device there ('' = none listed), whether that is known, a port's last weight
-#: and its code.
-Mark = tuple[frozenset[str], str, bool, tuple[int, str]]
-Marks = dict[str, Mark]
+if TYPE_CHECKING:
+    from fleet.domain.placement import Item
+    from fleet.domain.presence import Reading
+    from fleet.domain.work import Work
+
+CODE = "TWO_INSTALLATIONS"
 
 
-def marks(state: NodeState) -> Marks:
+class Mark(NamedTuple):
+    """What the samples of the open slot so far said of a subject."""
+
+    lowering: frozenset[str]
+    unsure: frozenset[str]  # pending, or possible as a source was not read
+    device: str  # '' = none listed
+    known: bool
+    last: tuple[int, str]  # a port's last weight and its code
+
+
+def marks(rules: Rules, state: NodeState) -> dict[str, Mark]:
     """Per GPU's place and expected port what its last sample said."""
+    slot = state.open_slot
     return {
-        key: (_lowering(subject, state.open_slot), _device(subject), subject.kind != BLIND, _last(subject))
+        key: Mark(
+            _lowering(rules, subject, slot), _unsure(subject, slot), _device(subject), subject.kind != BLIND,
+            (subject.last_weight, subject.last_code) if isinstance(subject, PortState) else (100, ""),
+        )
         for key, subject in _subjects(state)
-    }
-
-
-def _last(subject: Subject) -> tuple[int, str]:
-    return (subject.last_weight, subject.last_code) if isinstance(subject, PortState) else (100, "")
+    }  # fmt: skip
 
 
 def _device(subject: Subject) -> str:
@@ -37,24 +54,46 @@ def overruled(state: NodeState, agent: str, ms: int) -> None:
         state.agents = {a: t for a, t in state.agents.items() if ms - t <= VOUCH_MS}
 
 
-def contradict(state: NodeState, before: Marks, slot: int, ms: int) -> None:
-    """Make a slot unknown where the sample at `ms` and one of another installation in it differ in lowering reasons or
-    name different devices.
+def shares_slot(state: NodeState, agent: str, slot: int) -> bool:
+    """Whether another installation has a sample in this slot; several of one are no conflict."""
+    return any(name != agent and ms // SLOT_MS == slot for name, ms in state.agents.items())
 
-    `before`: `marks` before the sample was taken. Blindness contradicts nothing.
+
+def counted(work: Work, item: Item, readings: Sequence[Reading]) -> dict[str, frozenset[str]]:
+    """Per GPU's place the throttle reasons of which this sample's counters tell."""
+    return {
+        f"g{index}": frozenset(code for code, loss in throttle.losses(work, gpu, item) if loss)
+        for index, (_, _, _, gpu) in enumerate(readings)
+        if gpu is not None and gpu.throttle_time is not None
+    }
+
+
+def contradict(
+    rules: Rules, state: NodeState, before: Mapping[str, Mark], slot: int, ms: int, told: Mapping[str, frozenset[str]]
+) -> None:
+    """Make a slot unknown where the sample at `ms` and one of another installation in it differ in lowering reasons or
+    name different devices; the node's verdict says so too (fold.md 19).
+
+    `before`: `marks` before the sample was taken; `told`: what it counted. Blindness contradicts nothing, and an
+    own-slot reason is certain whatever a sample says (fold.md 13).
     """
+    found = False
     for key, subject in _subjects(state):
-        if subject.kind == BLIND or key not in before:
+        mark = before.get(key)
+        if subject.kind == BLIND or mark is None or not mark.known:
             continue
-        old, device, known, last = before[key]
         now = frozenset(c.code for c in subject.conditions if c.stance == "B" and c.last == ms)
-        now |= frozenset(s[0] for s in subject.segments if s[1] == "O" and s[2] <= slot < s[3])
-        other = known and _device(subject) != device
-        if other or _lowering(subject, slot) != old or (old and not now):
-            subject.segments.append(("TWO_INSTALLATIONS", "X", slot, slot + 1, 100))
+        now |= told.get(key, frozenset())
+        denied = mark.lowering - now - _unsure(subject, slot)
+        denied |= now - mark.lowering - mark.unsure
+        if denied or _device(subject) != mark.device:
+            found = True
+            subject.segments.append((CODE, "X", slot, slot + 1, 100))
             if isinstance(subject, PortState):  # what is contradicted is no last word
-                subject.last_weight, subject.last_code = last
+                subject.last_weight, subject.last_code = mark.last
         subject.segments = sorted(set(subject.segments))
+    if found and not state.node.slot_cause:
+        state.node.slot_cause = CODE
 
 
 def _subjects(state: NodeState) -> list[tuple[str, Subject]]:
@@ -63,5 +102,18 @@ def _subjects(state: NodeState) -> list[tuple[str, Subject]]:
     return found
 
 
-def _lowering(subject: Subject, slot: int) -> frozenset[str]:
-    return frozenset(s[0] for s in subject.segments if s[1] in "BO" and s[4] < 100 and s[2] <= slot < s[3])
+def _lowering(rules: Rules, subject: Subject, slot: int) -> frozenset[str]:
+    return frozenset(
+        code
+        for code, kind, a, b, weight in subject.segments
+        if a <= slot < b and weight < 100 and (kind == "B" or (kind == "O" and _is_counted(rules, code)))
+    )
+
+
+def _is_counted(rules: Rules, code: str) -> bool:
+    reason = rules.reasons.get(code)
+    return reason is not None and reason.lasts == "share"
+
+
+def _unsure(subject: Subject, slot: int) -> frozenset[str]:
+    return frozenset(code for code, kind, a, b, _ in subject.segments if kind in "PQ" and a <= slot < b)

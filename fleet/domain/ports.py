@@ -78,8 +78,9 @@ def _take(work: Work, item: Item, port: PortState, fact: Port | None, cause: str
     if cause:
         kind = BLIND
         for c in port.conditions:
-            cond.freeze(port, c)
-            c.stance = "U"
+            if not cond.read_elsewhere(work, c, stretch):
+                cond.freeze(port, c)
+                c.stance = "U"
     else:
         kind, unknown_gap = _judge_port(work, key, port, fact, stretch, ms)
         if fact is not None:

@@ -173,7 +173,7 @@ class Work:
                     condition.old = True
         witnesses.assignments(self, stretch, item)
         self.several = bool(state.agents) and (item.agent not in state.agents or len(state.agents) > 1)
-        before = installations.marks(state) if self.several else None
+        before = installations.marks(self.rules, state) if self.several else None
 
         lost_node = witnesses.node_lost(self, item, stretch) if first_of_boot else ()
         clock = "" if item.clock_ok else "CLOCK"
@@ -188,10 +188,12 @@ class Work:
             gap_states[key] = gap
         self._emit(stretch, gap_states, lost_node)
         self._drop(slot)
+        shared = before is not None and installations.shares_slot(state, item.agent, slot)
+        counted = installations.counted(self, item, readings) if shared else {}
         self._advance(item, state, slot, boot, clock)
         state.sources = (self.nvml, ib, log)
-        if before is not None and stretch.end == stretch.first:
-            installations.contradict(state, before, slot, item.ms)
+        if before is not None and shared:
+            installations.contradict(self.rules, state, before, slot, item.ms, counted)
 
     def _begin(self, item: Item, slot: int) -> NodeState:
         state = NodeState(item.key, slot, item.ms, item.batch.boot_id or "", item.boot_ms, item.fit)
