@@ -57,8 +57,7 @@ select agent_id, node_id, floor(extract(epoch from received_at) / 3600)::integer
   from (
     select i.agent_id, coalesce(n.merged_into_id, n.id) as node_id, i.received_at, i.signature is not null as is_signed,
            f.why, exists (select 1 from agents_agentkey k where k.agent_id = i.agent_id and k.state <> 'waiting'
-                          and case when k.state = 'active' then coalesce(k.changed_at, k.enrolled_at)
-                                   else k.enrolled_at end <= i.received_at) as is_known
+                          and k.enrolled_at <= i.received_at) as is_known
       from fleet_inbox i join fleet_node n on n.key = i.node_key
       left join agents_batchflaw f on f.sample_day = i.sample_day and f.sha256 = i.sha256
      where i.received_at >= (select to_timestamp(max(hour) * 3600.0) from agents_countedthrough)

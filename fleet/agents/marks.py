@@ -95,7 +95,6 @@ def known_keys(agent_ids: set[str]) -> dict[str, tuple[KnownKey, ...]]:
     found: dict[str, list[KnownKey]] = defaultdict(list)
     rows = AgentKey.objects.filter(agent_id__in=agent_ids).exclude(state=AgentKey.State.WAITING)
     for key in rows.only("agent_id", "public_key", "state", "enrolled_at", "changed_at"):
-        is_revoked = key.state == AgentKey.State.REVOKED
-        since = key.enrolled_at if is_revoked else key.changed_at or key.enrolled_at  # since a person accepted it
-        found[key.agent_id].append(KnownKey(bytes(key.public_key), since, key.changed_at if is_revoked else None))
+        until = key.changed_at if key.state == AgentKey.State.REVOKED else None
+        found[key.agent_id].append(KnownKey(bytes(key.public_key), key.enrolled_at, until))
     return {agent_id: tuple(keys) for agent_id, keys in found.items()}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.db import connection, transaction
-from django.utils import timezone
 from django_tenants.utils import schema_context
 
 from agent.wire import fingerprint
 from fleet.agents.errors import EnrolmentRefused
 from fleet.agents.models import AgentKey
+from fleet.sql import execute
 from orgs.keys import KeyInfo
 from orgs.models import ApiKey, Org
 from orgs.services import MAX_NAME_CHARS, issue_key, record, revoke_key
@@ -92,9 +93,17 @@ def _row(wanted: Wanted, key: KeyInfo, is_bootstrap: bool, address: str | None) 
         enrolled_with=key.prefix,
         is_bootstrap=is_bootstrap,
         address=address,
+        enrolled_at=database_now(),
         **said,
     )
     return row, True
+
+
+def database_now() -> datetime:
+    """The instant by the clock, and in the units, by which batches are received."""
+    ((now,),) = execute("select date_trunc('milliseconds', clock_timestamp())", [])
+    assert isinstance(now, datetime)
+    return now
 
 
 def _own_key(org: Org, row: AgentKey, key: KeyInfo, address: str | None) -> str:
@@ -140,7 +149,7 @@ def _change(row: AgentKey, org: Org, state: str, action: str, actor: str, addres
             return
         before = now.state
         AgentKey.objects.filter(pk=row.pk).update(
-            state=state, changed_at=timezone.now(), changed_by=actor, ingest_key_id=None
+            state=state, changed_at=database_now(), changed_by=actor, ingest_key_id=None
         )
         record(
             action, actor=actor, org=org, target=_target(now), before={"state": before}, after={"state": state},

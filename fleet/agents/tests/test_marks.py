@@ -51,7 +51,7 @@ def enrol(one: Installation, state: str = "active") -> AgentKey:
     """Its key as an admin would find it."""
     return AgentKey.objects.create(
         agent_id=one.said["agent_id"], public_key=one.public, state=state, cluster="c1", node=one.said["node_id"],
-        enrolled_with="test", is_bootstrap=False,
+        enrolled_with="test", is_bootstrap=False, enrolled_at=services.database_now(),
     )  # fmt: skip
 
 
