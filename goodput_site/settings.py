@@ -95,15 +95,17 @@ GOODPUT_CLUSTER_NAMES = "fleet.summary.selectors.cluster_names"  # whom the sett
 DATABASE_ROUTERS = ["django_tenants.routers.TenantSyncRouter"]
 AUTH_USER_MODEL = "orgs.User"
 
+_database = environ.Env.db_url_config(DATABASE_URL, engine="django_tenants.postgresql_backend")
 DATABASES = {
     "default": {
-        **environ.Env.db_url_config(DATABASE_URL, engine="django_tenants.postgresql_backend"),
+        **_database,
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             "connect_timeout": 5,
             "application_name": "goodput",
             "prepare_threshold": 5,
+            **_database.get("OPTIONS", {}),  # what the URL asks for: sslmode, sslrootcert, ...
             **({"options": "-c citus.enable_schema_based_sharding=on"} if GOODPUT_CITUS else {}),
         },
     }
@@ -144,7 +146,7 @@ TEMPLATES = [
 ]
 
 STATIC_URL = "/static/"
-STATIC_ROOT = GOODPUT_VAR / "static"
+STATIC_ROOT = Path(env.str("GOODPUT_STATIC_ROOT", str(GOODPUT_VAR / "static")))
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},

@@ -33,7 +33,6 @@ case ${1:-web} in
         exec python manage.py prepare --no-static --agent-token-file "$GOODPUT_VAR/agent/token"
         ;;
     web)
-        python manage.py collectstatic --noinput --verbosity 0 # each pod has a folder of its own
         python deploy/docker/wait.py migrations
         exec python -m granian --interface wsgi --host 0.0.0.0 --port 8080 --no-ws \
             --workers "${GOODPUT_WEB_WORKERS:-1}" --blocking-threads 4 goodput_site.wsgi:application

@@ -21,10 +21,15 @@ RUN groupadd --system --gid 10001 goodput \
     && find / -xdev -perm /6000 -type f -exec chmod a-s {} +
 COPY --from=build /venv /venv
 COPY . /app
-ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 GOODPUT_VAR=/var/lib/goodput
+ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 GOODPUT_VAR=/var/lib/goodput \
+    GOODPUT_STATIC_ROOT=/app/image-static
 WORKDIR /app
-# the release of this version, so that whoever reads the guide on this server can install from it
-RUN python manage.py release --out /app/image-release
+# the release of this version, so that whoever reads the guide on this server can install from it; and what each
+# container would otherwise work out anew at its start: static files, the names of the migrations, bytecode
+RUN python manage.py release --out /app/image-release \
+    && python manage.py collectstatic --noinput --verbosity 0 \
+    && DJANGO_SETTINGS_MODULE=goodput_site.settings python deploy/docker/wait.py names > /app/image-migrations.json \
+    && python -m compileall -q /app
 USER 10001:10001
 VOLUME /var/lib/goodput
 EXPOSE 8080

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -20,6 +23,7 @@ from orgs.models import ApiKey, Org
 from orgs.services import SYSTEM, issue_key
 
 AGENT_KEY_NAME = "agent of this machine"
+TAKE_TURN = "select pg_advisory_xact_lock(hashtext('goodput-prepare'))"  # deploy/docker/wait.py looks for it
 
 
 class Command(BaseCommand):
@@ -33,7 +37,13 @@ class Command(BaseCommand):
         parser.add_argument("--no-static", action="store_true", help="leave static files alone")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run the steps in order."""
+        """Run the steps in order, one such command at a time."""
+        with _turn():
+            self.prepare(**options)
+        self.stdout.write("ready")
+
+    def prepare(self, **options: Any) -> None:
+        """The steps."""
         self.check_durability()
         call_command("check", databases=["default"], tags=["database"])  # refuses a pooler that would mix orgs
         call_command("migrate_schemas", shared=True, verbosity=0)
@@ -45,7 +55,6 @@ class Command(BaseCommand):
             self.ensure_agent_key(options["agent_token_file"])
         if not options["no_static"]:
             call_command("collectstatic", interactive=False, verbosity=0)
-        self.stdout.write("ready")
 
     def check_durability(self) -> None:
         """A receipt promises that the batch is on disk: refuse a database that would break the promise."""
@@ -74,3 +83,16 @@ class Command(BaseCommand):
             with os.fdopen(descriptor, "w") as file:
                 file.write(token + "\n")
             temporary.replace(path)
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """Wait for any other `prepare` of this database, and show to whom it may concern that one runs.
+
+    Between the last migration and the agent's key there is neither org nor key: whoever served then would refuse this
+    machine's agent. A connection of its own, because the lock lasts as long as its transaction, pooler or not.
+    """
+    there = connection.get_connection_params()
+    with psycopg.connect(**{name: there[name] for name in there.keys() - {"context", "cursor_factory"}}) as session:
+        session.execute(TAKE_TURN)
+        yield
