@@ -116,10 +116,10 @@ def _stretches(hours: list[int]) -> list[tuple[int, int]]:
 
 
 def _state_before(node_id: int, hour: int) -> bytes:
-    """The closing state of the newest earlier hour that has one."""
+    """The closing state of the newest earlier hour that has one, in the format of this release."""
     found = NodeHour.objects.filter(node_id=node_id, hour__lt=hour).order_by("-hour").values_list("body", flat=True)
     for body in found[:48]:
         row = load_row(body)
         if row.closing_state:
-            return row.closing_state
+            return NodeState.from_bytes(row.closing_state, is_sealed=True).to_bytes()
     return b""

@@ -35,9 +35,9 @@ def load_row(body: bytes | memoryview) -> HourRow:
 
 
 def closing_state(row: HourRow) -> NodeState | None:
-    """The node as the hour ended; None where the row keeps none, or one of another format."""
+    """The node as the hour ended; None where the row keeps none, or one that a newer version of the fold wrote."""
     state = row.closing_state
     try:
-        return NodeState.from_bytes(state) if state else None
-    except OtherFormat:  # of a sealed hour: names as they were known then are not shown
+        return NodeState.from_bytes(state, is_sealed=True) if state else None
+    except OtherFormat:
         return None

@@ -189,8 +189,8 @@ def _mark(
 def opening_state(node_id: int, hour: int) -> NodeState | None:
     """The closing state of the newest hour before `hour` that holds items.
 
-    None as well where that hour is sealed and an older version of the fold wrote the state: what held before then
-    begins again with the next sample. Raises OtherFormat where the hour can be folded again.
+    Raises OtherFormat where another version of the fold wrote it, unless that hour is sealed: then it is brought up to
+    date, so that what was open in it goes on.
     """
     return next((state for _, state in closings(node_id, hour)), None)
 
@@ -210,8 +210,11 @@ def closings(node_id: int, hour: int) -> Iterator[tuple[int, NodeState]]:
         except OtherFormat as error:
             if not error.is_older or row.hour >= sealed_hour():
                 raise
-            log.warning("node %s: the state of its last sealed hour can't be read: %s", node_id, error)
-            return
+            try:
+                state = NodeState.from_bytes(row.closing_state, is_sealed=True)
+            except OtherFormat:  # from before the first release
+                log.warning("node %s: the state of its last sealed hour can't be read: %s", node_id, error)
+                return
         yield row.hour, state
         sealed = sealed_hour() if sealed is None else sealed
         if row.hour < sealed:

@@ -1,7 +1,6 @@
 """What a node's fold remembers: only what can change a later verdict, in canonical bytes.
 
-The bytes are UTF-8 JSON of nested arrays in a fixed order, its identities packed behind it; equal states give equal
-bytes.
+The bytes are UTF-8 JSON of nested arrays in a fixed order, its identities packed behind it; equal states, equal bytes.
 Callers treat a NodeState as opaque and never change it; the fold works on a copy.
 """
 
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 
 from fleet.domain.packed import Reader, Writer, column, spread
 from fleet.domain.slots import SLOT_MS
+from fleet.domain.state_formats import upgraded
 
 FORMAT = 3
 
@@ -197,10 +197,11 @@ class NodeState:
         return len(text).to_bytes(3, "big") + text + ids.tail()
 
     @classmethod
-    def from_bytes(cls, raw: bytes) -> NodeState:
-        """The state with these bytes. Raises OtherFormat."""
+    def from_bytes(cls, raw: bytes, is_sealed: bool = False) -> NodeState:
+        """The state with these bytes; of a sealed hour older formats as well. Raises OtherFormat."""
         end = 3 + int.from_bytes(raw[:3], "big")
-        tree = json.loads(raw[3:end])
+        written = json.loads(raw[3:end])
+        tree = upgraded(written) if is_sealed else written
         if tree[0] != FORMAT:
             raise OtherFormat(tree[0])
         ids = Reader(raw[end:])
@@ -224,7 +225,7 @@ class NodeState:
             segment_number=number,
         )
         state.ports = _read_ports(tree[14], state, ids)
-        state.raw = raw
+        state.raw = raw if tree is written else None
         return state
 
     def copy(self) -> NodeState:

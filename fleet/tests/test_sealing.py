@@ -16,6 +16,9 @@ from django_tenants.utils import tenant_context
 
 from agent import wire
 from fleet import evidence, holds, packs
+from fleet.bodies import decompress
+from fleet.domain import state, state_formats
+from fleet.domain.state import NodeState
 from fleet.folding import fold_waiting
 from fleet.holds import Hold
 from fleet.ingest import receive
@@ -25,6 +28,7 @@ from fleet.peers import peer_spans
 from fleet.refolding import refold_dirty, refold_everything
 from fleet.sealing import DEGRADED, seal_due
 from fleet.simulation import Plan, uploads
+from fleet.tasks import fold_org
 from fleet.tests.bodies import batch, packed
 from fleet.tests.test_folding import HOUR_MS, deliver, key_for, rows, states
 from fleet.waiting import retry_failed
@@ -301,6 +305,32 @@ def test_a_day_is_sealed_when_nothing_of_it_waits_and_never_folded_again(inside:
     refold_everything(timezone.now())
     assert rows() == before
     assert states() == states_before  # out of the closing state that stays
+
+
+def test_what_was_open_as_the_last_sealed_day_ended_outlives_a_new_format(
+    inside: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The facts of that day are gone, so the next release has nothing but its closing state to know the fault from."""
+    first = FIRST_MS + 7500
+    event = {"kind": "xid", "code": 64, "pci_bus_id": "0000:10:00.0", "at": first + 61 * 60_000 + 20_000}
+    made = [batch(first_ts=first + at * 60_000, seq=at + 1) for at in [*range(55, 75), *range(1440, 1450)]]
+    made[6]["intervals"][2]["events"] = [event]  # one day; ten minutes of the next
+    deliver(inside, [wire.pack(one)[0] for one in made])
+    pack_due(AFTER, 3)
+    assert seal_due(MONDAY + timedelta(days=92), 90).stopped == ""
+
+    def known() -> list[tuple[str, int]]:
+        place = NodeState.from_bytes(decompress(bytes(NodeLive.objects.get().state))).places[0]
+        return [(one.code, one.since) for one in place.conditions]
+
+    assert known() == [("XID_64", event["at"])]
+    monkeypatch.setattr(state, "FORMAT", state.FORMAT + 1)
+    monkeypatch.setitem(state_formats.UPGRADES, state.FORMAT - 1, lambda tree: [state.FORMAT, *tree[1:]])
+    for _ in range(3):  # the first finds it, the next fold what it asked for
+        receive(packed(first_ts=first + 1450 * 60_000, seq=1451)[0], key_for(inside), {})
+        fold_org(inside.pk)
+    assert known() == [("XID_64", event["at"])]
+    assert NodeLive.objects.get().dirty_hour is None
 
 
 def test_bytes_stay_of_hours_that_lost_something_and_of_what_is_held(inside: Any) -> None:
