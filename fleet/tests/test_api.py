@@ -99,6 +99,14 @@ def test_the_schema_is_openapi_31_and_names_every_route() -> None:
     assert set(schema["paths"]["/v1/batches"]) == {"get", "post"}
 
 
+def test_the_schema_is_made_once_and_sent_to_who_has_an_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = get("/v1/openapi.json")
+    monkeypatch.setattr("drf_spectacular.generators.SchemaGenerator.get_schema", None)
+    assert get("/v1/openapi.json").content == first.content
+    known = Client(HTTP_HOST="localhost", HTTP_IF_NONE_MATCH=first["ETag"]).get("/v1/openapi.json")
+    assert (known.status_code, known.content) == (304, b"")
+
+
 def test_a_broken_view_answers_a_problem_document(alpha: Any, key_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("a secret of the inside")
