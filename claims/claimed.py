@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from claims.domain.month_runs import VerdictRun
 from claims.node_months import months_between
-from claims.verify.recompute import fold_window
+from claims.verify.folding import fold_window
 from fleet import evidence
 from fleet.bodies import load_row
 from fleet.dated import dated_for

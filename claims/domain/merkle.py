@@ -115,6 +115,48 @@ def verify_inclusion(hashed: bytes, index: int, size: int, proof: Sequence[bytes
         raise ProofError(f"Leaf {index} is not in the log with this root.", "root")
 
 
+class Inclusions:
+    """Inclusion proofs against one root, a node that proofs share hashed once; each path is looked at whole."""
+
+    def __init__(self, size: int, root: bytes) -> None:
+        self._size, self._root = size, root
+        #: Nodes that lie in the log with this root, by level (leaves: 0) and index.
+        self._nodes: dict[tuple[int, int], bytes] = {}
+
+    def verify(self, hashed: bytes, index: int, proof: Sequence[bytes]) -> None:
+        """As verify_inclusion."""
+        if not 0 <= index < self._size:
+            raise ProofError(f"There is no leaf {index} in a log of {self._size}.", "index")
+        at, last, found, used = index, self._size - 1, hashed, 0
+        seen: dict[tuple[int, int], bytes] = {}
+        is_known = False
+        level = 0
+        while last:
+            if not is_known:
+                seen[level, at] = found
+                known = self._nodes.get((level, at))
+                is_known = known is not None
+                if is_known and known != found:
+                    raise ProofError(f"Leaf {index} is not in the log with this root.", "root")
+            if at & 1 or at != last:
+                sibling = _take(proof, used)
+                used += 1
+                if is_known:
+                    if self._nodes[level, at ^ 1] != sibling:
+                        raise ProofError(f"Leaf {index} is not in the log with this root.", "root")
+                else:
+                    seen[level, at ^ 1] = sibling
+                    found = node_hash(sibling, found) if at & 1 else node_hash(found, sibling)
+            at >>= 1
+            last >>= 1
+            level += 1
+        if used != len(proof):
+            raise ProofError("The inclusion proof has hashes too many.", "proof")
+        if not is_known and found != self._root:
+            raise ProofError(f"Leaf {index} is not in the log with this root.", "root")
+        self._nodes.update(seen)
+
+
 def consistency_proof(hashes: Sequence[bytes], old: int) -> list[bytes]:
     """PROOF(old, hashes) of RFC 6962 2.1.2 (0 < old ≤ size; empty where they are equal). Raises ProofError."""
     if not 0 < old <= len(hashes):

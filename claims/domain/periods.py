@@ -97,7 +97,8 @@ def build(kind: str, label: str, zone: str, anchor_day: int | None = None) -> Pe
 
 def utc_text(ms: int) -> str:
     """`2026-10-01T00:00:00Z`."""
-    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    moment = datetime.fromtimestamp(ms // 1000, UTC)  # strftime takes five times as long, and packs have many
+    return f"{moment.replace(tzinfo=None).isoformat()}Z"
 
 
 def ms_of(text: str) -> int:

@@ -28,11 +28,12 @@ from claims.domain.month_runs import decode, encode
 from claims.errors import PackError
 from claims.inputs import canonical_json
 from claims.tests.from_slots import check as check_from_slots
+from claims.verify.batches import gunzip
 from claims.verify.build import build
 from claims.verify.checks import FAIL, NOT_PROVEN, PASS, Finding, answers, check_pack
 from claims.verify.ed25519 import verify, verify_plain
 from claims.verify.pack_file import MANIFEST_TAG, read_pack
-from claims.verify.recompute import gunzip, result_of
+from claims.verify.recompute import result_of
 from claims.verify.unpack import decode as plain_decode
 from claims.verify.work import MEMORY, Work
 from fleet.domain.verdicts import HEALTHY

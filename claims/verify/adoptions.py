@@ -10,7 +10,7 @@ from claims.domain.merkle import leaf_hash, read_checkpoint, verify_inclusion
 from claims.errors import ProofError
 from claims.verify.anchors import Anchored
 from claims.verify.notes import document_bytes
-from claims.verify.recompute import base_of, rules_of
+from claims.verify.rule_sets import base_of, rules_of
 from fleet.domain.slots import SLOT_MS
 
 Files = Mapping[str, bytes]

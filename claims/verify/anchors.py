@@ -18,8 +18,8 @@ from typing import Any
 from claims.domain.merkle import Checkpoint, read_checkpoint
 from claims.domain.periods import ms_of
 from claims.errors import ProofError
+from claims.verify.batches import facts_of_batch
 from claims.verify.documents import read
-from claims.verify.recompute import facts_of_batch
 from claims.verify.timestamps import certificates_of, check_stamp
 from claims.verify.tokens import check_google
 
@@ -171,7 +171,7 @@ def _place(points: Sequence[tuple[int, int]], at_ms: int) -> int | None:
 def shares(files: Files) -> tuple[Share, Share, list[tuple[str, Share]]]:
     """(by any anchors, by anchors that a signature proves, by each party in words). Raises ProofError."""
     anchors = read_anchors(files)
-    spans, points = claimed_spans(files), evidence(files)
+    spans, points = claimed_spans(files), evidence(files) if anchors else {}
     parties = sorted({(one.kind, one.who) for one in anchors})
     return (
         share_of(anchors, spans, points),

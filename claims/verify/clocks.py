@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from claims.domain.periods import utc_text
+from claims.verify.batches import facts_of_batch
 from claims.verify.documents import enclosed, read
-from claims.verify.recompute import facts_of_batch
 
 Files = Mapping[str, bytes]
 HEAD = (

@@ -15,8 +15,10 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Any
 
 from claims.verify.agents import AgentKey, judge_some
+from claims.verify.batches import keep_facts
 from claims.verify.documents import enclosed, read
-from claims.verify.recompute import Folded, fold_one, keep_facts, rules_of
+from claims.verify.folding import Folded, fold_one
+from claims.verify.rule_sets import rules_of
 
 Files = Mapping[str, bytes]
 Judged = tuple[str, AgentKey | None]
@@ -25,9 +27,13 @@ MEMORY = 2 << 30
 LEAST = 200  # signatures a task
 
 
-def default_jobs() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+A_PROCESS = 1500  # batches for which another process is worth its start
+
+
+def default_jobs(files: Files) -> int:
+    """How many processes check a pack soonest: one for small packs, at most one for each processor we may use."""
+    most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(most, sum(name.startswith("batches/") for name in files) // A_PROCESS))
 
 
 class Work:

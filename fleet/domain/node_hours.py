@@ -51,7 +51,7 @@ class Late(NamedTuple):
 
 @dataclass(slots=True)
 class Advanced:
-    """What in-order batches made of a node; see `advance`."""
+    """What in-order batches made of a node; see `advance`. `placed`: where their items stand."""
 
     state: NodeState | None
     rows: dict[int, HourRow] = field(default_factory=dict)
@@ -60,6 +60,7 @@ class Advanced:
     late: list[Late] = field(default_factory=list)
     suspect: tuple[bytes, ...] = ()
     dirty: tuple[int, ...] = ()
+    placed: Placed = field(default_factory=Placed, repr=False)
 
 
 @dataclass(slots=True)
@@ -109,7 +110,8 @@ def advance(
     `touched` has the hours of every batch given, `dirty` the hours whose placement these batches decided only now.
     """
     placed = place(batches, state.fit if state else NO_FIT)
-    out = Advanced(state, touched=placed.touched, suspect=tuple(placed.suspect), dirty=tuple(sorted(set(placed.dirty))))
+    dirty = tuple(sorted(set(placed.dirty)))
+    out = Advanced(state, touched=placed.touched, suspect=tuple(placed.suspect), dirty=dirty, placed=placed)
     items = placed.items
     if state is not None and items:
         late = items if placed.dirty else [item for item in items if is_late(item, state)]

@@ -7,6 +7,7 @@ import pytest
 from claims.domain.merkle import (
     EMPTY_ROOT,
     Checkpoint,
+    Inclusions,
     Log,
     consistency_from_edge,
     consistency_proof,
@@ -173,3 +174,39 @@ def test_a_proof_from_the_edge_is_the_one_from_all_leaves(old):
         assert found == consistency_proof(hashes[:new], old)
     with pytest.raises(ProofError):
         consistency_from_edge(old, log.edge[1:], hashes[old:])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6, 7, 13])
+def test_proofs_that_share_nodes_are_each_looked_at_whole(size: int) -> None:
+    hashes = [leaf_hash(bytes([number])) for number in range(size)]
+    root = root_of(hashes)
+    paths = [inclusion_proof(hashes, index) for index in range(size)]
+
+    def checked(index: int, hashed: bytes, path: list[bytes]) -> bool:
+        """Whether a proof is taken after those of all other leaves, as by itself."""
+        shared = Inclusions(size, root)
+        for other in range(size):
+            if other != index:
+                shared.verify(hashes[other], other, paths[other])
+        answers = []
+        for check in (
+            lambda: shared.verify(hashed, index, path),
+            lambda: verify_inclusion(hashed, index, size, path, root),
+        ):
+            try:
+                check()
+                answers.append(True)
+            except ProofError:
+                answers.append(False)
+        assert answers[0] is answers[1]
+        return answers[0]
+
+    for index in range(size):
+        assert checked(index, hashes[index], paths[index])
+        assert not checked(index, leaf_hash(b"another"), paths[index])
+        assert not checked(index, hashes[index], [*paths[index], root])
+        assert not checked(index, hashes[index], paths[index][:-1]) or not paths[index]
+        for at in range(len(paths[index])):
+            assert not checked(index, hashes[index], [*paths[index][:at], root, *paths[index][at + 1 :]])
+    with pytest.raises(ProofError):
+        Inclusions(size, root).verify(hashes[0], size, paths[0])

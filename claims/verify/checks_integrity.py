@@ -1,0 +1,168 @@
+"""Integrity: nothing in the pack was changed, and its batches are what the log committed to."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import hashlib
+import io
+from itertools import pairwise
+from typing import Any
+
+from claims.domain.merkle import Inclusions, leaf_hash, read_checkpoint, verify_consistency
+from claims.errors import ProofError
+from claims.verify.batches import hash_of_batch
+from claims.verify.clocks import clock_lines
+from claims.verify.documents import enclosed, read
+from claims.verify.ed25519 import verify
+from claims.verify.finding import NOT_PROVEN, PASS, Files, Wrong
+from claims.verify.notes import leaf_bytes, open_note, public_key
+from claims.verify.pack_file import MANIFEST_TAG
+from claims.verify.work import Work
+
+MANIFESTED = ("manifest.json", "manifest.sig")
+
+
+def manifest_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
+    listed = read(files, "manifest.json")["files"]
+    for name in sorted({*files, *listed} - set(MANIFESTED)):
+        if name not in listed:
+            raise Wrong(f"{name} is in the pack and not in the manifest.")
+        if name not in files:
+            raise Wrong(f"{name} is in the manifest and not in the pack.")
+        if hashlib.sha256(files[name]).hexdigest() != listed[name]:
+            raise Wrong(f"{name} is not what the manifest says.")
+    return PASS, f"{len(listed)} files have the hashes of the manifest"
+
+
+def _log_key(files: Files) -> tuple[str, bytes]:
+    return public_key(read(files, "keys.json")["log"])
+
+
+def signature_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
+    _, public = _log_key(files)
+    try:
+        signature = base64.b64decode(files["manifest.sig"].strip(), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Wrong("The signature is no base64.") from error
+    if not verify(public, MANIFEST_TAG + files["manifest.json"], signature):
+        raise Wrong("The manifest does not bear the signature of the log's key.")
+    return PASS, "the manifest bears the signature of the log's key"
+
+
+def known_key_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
+    own = read(files, "keys.json")["log"]
+    if not known_key:
+        return PASS, f"compare it with the key that you know: {own}"
+    if own.strip() != known_key.strip():
+        raise Wrong("The pack is signed with another key than the one you named.")
+    return PASS, "it is the key that you named"
+
+
+def _notes(files: Files) -> list[tuple[Any, dict[str, Any]]]:
+    name, public = _log_key(files)
+    out = []
+    for file in sorted(one for one in files if one.startswith("checkpoints/") and one.endswith(".note")):
+        text, signature = open_note(files[file].decode(), name, public)
+        if not verify(public, text.encode(), signature):
+            raise Wrong(f"{file} does not bear the log's signature.")
+        out.append((read_checkpoint(text), read(files, file.replace(".note", ".json"))))
+    return out
+
+
+def checkpoints_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
+    notes = _notes(files)
+    if not notes:
+        return NOT_PROVEN, "the log has no checkpoint"
+    if len({one.origin for one, _ in notes}) != 1:
+        raise Wrong("The checkpoints are of different logs.")
+    return PASS, f"{len(notes)} checkpoints of {notes[0][0].origin} bear its signature"
+
+
+def consistency_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
+    notes = _notes(files)
+    for (old, _), (new, more) in pairwise(notes):
+        if old.size >= new.size:
+            raise Wrong("The checkpoints do not grow.")
+        verify_consistency(old.size, old.root, new.size, new.root, [bytes.fromhex(one) for one in more["proof"]])
+    return PASS, "each checkpoint continues the one before"
+
+
+def batches_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
+    wanted = set(enclosed(files))
+    there = {name[len("batches/") :].partition(".")[0] for name in files if name.startswith("batches/")}
+    if wanted != there:
+        raise Wrong(f"{len(wanted ^ there)} batches are named and not enclosed, or enclosed and not named.")
+    for sha in sorted(wanted):
+        if hash_of_batch(files[f"batches/{sha}.msgpack.gz"]) != sha:
+            raise Wrong(f"Batch {sha[:16]} is not the bytes that its name says.")
+    return PASS, f"{len(wanted)} batches are the bytes that their names say"
+
+
+def inclusion_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
+    notes = _notes(files)
+    proofs = read(files, "proofs.json")
+    skeleton = {one["sha256"]: one for one in read(files, "skeleton.json")}
+    wanted = enclosed(files)
+    if not notes:
+        return NOT_PROVEN, "the log has no checkpoint"
+    last = notes[-1][0]
+    if int(proofs["size"]) != last.size:
+        raise Wrong("The proofs are of another size than the last checkpoint.")
+    outside = []
+    inclusions = Inclusions(last.size, last.root)
+    for sha in wanted:
+        proof = proofs["inclusion"].get(sha)
+        if sha not in skeleton:
+            raise Wrong(f"Batch {sha[:16]} is not in the skeleton.")
+        if proof is None:
+            outside.append(sha)
+            continue
+        one = skeleton[sha]
+        seq = None if one["seq"] is None else int(one["seq"])
+        leaf = leaf_hash(leaf_bytes(sha, int(one["received_us"]), one["cluster"], one["node"], one["agent"], seq))
+        if one["leaf"] != proof["index"]:
+            raise Wrong(f"Batch {sha[:16]} has two places in the log.")
+        path = [bytes.fromhex(part) for part in proof["path"]]
+        try:
+            inclusions.verify(leaf, int(proof["index"]), path)
+        except ProofError as error:
+            raise Wrong(f"Batch {sha[:16]}: {error}") from error
+    if outside:
+        return NOT_PROVEN, f"{len(outside)} of {len(wanted)} batches came after the last checkpoint"
+    return PASS, f"{len(wanted)} batches are leaves of the log of {last.size}"
+
+
+def sequence_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
+    seen: dict[tuple[str, str], str] = {}
+    leaves: set[str] = set()
+    by_agent: dict[str, list[int]] = {}
+    for one in read(files, "skeleton.json"):
+        if one["leaf"] is not None:
+            if one["leaf"] in leaves:
+                raise Wrong(f"Two batches have the place {one['leaf']} in the log.")
+            leaves.add(one["leaf"])
+        if one["agent"] is None or one["seq"] is None:
+            continue
+        key = (one["agent"], one["seq"])
+        if seen.setdefault(key, one["sha256"]) != one["sha256"]:
+            raise Wrong(f"Two different batches of one agent have the number {one['seq']}.")
+        by_agent.setdefault(one["agent"], []).append(int(one["seq"]))
+    gaps = sum(max(seqs) - min(seqs) + 1 - len(set(seqs)) for seqs in by_agent.values())
+    return PASS, f"{len(seen)} numbered batches in the month, {gaps} missing between their first and last numbers"
+
+
+def clock_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
+    """clock.csv is what the batches say; a sample later than its receipt is told."""
+    said = list(csv.reader(io.StringIO(files["clock.csv"].decode())))[1:]
+    found = [[cell.removeprefix("'") for cell in line] for line in clock_lines(files)]
+    if [[cell.removeprefix("'") for cell in line] for line in said] != found:
+        raise Wrong("clock.csv is not what the batches say of their clocks.")
+    loose = sum(line[6] != "synchronised" for line in found)
+    ahead = sum(line[8].startswith("-") for line in found)
+    worst = max((int(line[7]) for line in found if line[7]), default=0)
+    return PASS, (
+        f"{len(found)} batches: {loose} without a synchronised clock, {ahead} with a sample later than its receipt,"
+        f" stated error at most {worst} ms"
+    )
