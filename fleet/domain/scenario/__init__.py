@@ -3,7 +3,8 @@
 The language is that of docs/scenarios.md. `read` checks a file, `run` folds a scenario, `Outcome` says what came out.
 """
 
-from fleet.domain.scenario.language import ScenarioError, read
+from fleet.domain.scenario.checking import ScenarioError
+from fleet.domain.scenario.language import read
 from fleet.domain.scenario.outcome import Outcome, run
 
 __all__ = ["Outcome", "ScenarioError", "read", "run"]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from fleet.domain.context import Context
 from fleet.domain.receipts import ReceivedBatch
 from fleet.domain.scenario import made
+from fleet.domain.scenario.checking import Json, ScenarioError, as_map, check
 from fleet.domain.slots import SLOT_MS
 
 ZERO = 480_000 * 240  # the first slot where the scenario names none: that of an hour
@@ -21,120 +22,26 @@ SENT_MS = 5_000  # a batch is received this long after its last sample
 RECEIPT_MS = 10_000  # the newest receipt came this long before the batch's first sample
 UP_MS = 7_200_000  # boottime at the first slot, of a boot whose beginning is not said
 
-Json = dict[str, Any]
-_WORDS = ("title", "note", "notes", "why", "derivation", "comment", "source", "rulings", "pitfall", "tags")
-_TOP = ("id", "inputs", "context", "expected", "incidents", "until", "absent_subjects", "slot_zero", *_WORDS)
-_INPUTS = ("gpus", "ports", "boottime", "deliveries", "names", "near")
-_DELIVERY = (
-    *("agent_id", "boot_id", "boot_at", "last_shutdown", "last_alive", "seq", "samples", "received_at"),
-    *("hw_id", "driver_version", *_WORDS),
-)
-_SAMPLE = (
-    *("slots", "ms", "every", "gone", "gpu", "port", "sources", "pci", "events", "clock", "nvml_error", "net"),
-    *("ts_off", "stood_still", "sync_slot", "sync_stood_still", "xids", *_WORDS),
-)
-_CONTEXT = (
-    *("gpus", "ports", "records", "probe_failed", "peers_alive", "assigned", "entitled"),
-    *("owns_driver", "owns_fabric", *_WORDS),
-)
-
-
-class ScenarioError(ValueError):
-    """A scenario that the language does not allow; the message names the way to what is wrong."""
-
 
 def read(text: str) -> list[Json]:
     """The scenarios of a file: a JSON array of them, or one. Raises ScenarioError."""
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise ScenarioError(f"not JSON: {error}") from error
     many = found if isinstance(found, list) else [found]
     for number, one in enumerate(many):
-        _map(one, f"scenario {number + 1}")
+        as_map(one, f"scenario {number + 1}")
         check(one)
     return many
 
 
-def check(scenario: Json) -> None:
-    """Refuse what the language does not know. Raises ScenarioError."""
-    name = f"scenario {scenario.get('id', '?')}"
-    _map(scenario, name, _TOP)
-    inputs = _map(scenario.get("inputs"), f"{name}.inputs", _INPUTS)
-    for key in ("gpus", "ports"):
-        if not isinstance(inputs.get(key, 0), int) or isinstance(inputs.get(key, 0), bool):
-            raise ScenarioError(f"{name}.inputs.{key}: must be a number")
-    for i, delivery in enumerate(_list(inputs.get("deliveries"), f"{name}.inputs.deliveries")):
-        path = f"{name}.inputs.deliveries[{i}]"
-        _map(delivery, path, _DELIVERY)
-        for key in ("boot_at", "last_alive", "received_at"):
-            _time(delivery.get(key), f"{path}.{key}")
-        for j, entry in enumerate(_list(delivery.get("samples"), f"{path}.samples")):
-            _check_sample(entry, f"{path}.samples[{j}]")
-    context = _map(scenario.get("context") or {}, f"{name}.context", _CONTEXT)
-    for key in ("probe_failed", "peers_alive"):
-        for i, span in enumerate(_list(context.get(key) or [], f"{name}.context.{key}")):
-            if not isinstance(span, list) or len(span) != 2:
-                raise ScenarioError(f"{name}.context.{key}[{i}]: must be [from, to]")
-            for at in span:
-                _time(at, f"{name}.context.{key}[{i}]")
-    for i, one in enumerate(_list(context.get("assigned") or [], f"{name}.context.assigned")):
-        _map(one, f"{name}.context.assigned[{i}]", ("place", "at"))
-        _time(one.get("at"), f"{name}.context.assigned[{i}].at")
-    for key, at in _map(context.get("entitled") or {}, f"{name}.context.entitled", ("from", "to")).items():
-        _time(at, f"{name}.context.entitled.{key}")
-    _time(scenario.get("until"), f"{name}.until")
-    for subject, rows in _map(scenario.get("expected") or {}, f"{name}.expected").items():
-        for i, row in enumerate(_list(rows, f"{name}.expected.{subject}")):
-            if not isinstance(row, list) or len(row) != 8:
-                row_is = "[from, to, state, nominal, lower, upper, certain, possible]"
-                raise ScenarioError(f"{name}.expected.{subject}[{i}]: must be {row_is}")
-
-
-def _check_sample(entry: Any, path: str) -> None:
-    _map(entry, path, _SAMPLE)
-    slots = entry.get("slots")
-    if not isinstance(slots, list) or len(slots) != 2 or not all(type(s) is int for s in slots):
-        raise ScenarioError(f"{path}.slots: must be [first, last]")
-    every = entry.get("every")
-    if every is not None and (not isinstance(every, list) or len(every) != 2 or not isinstance(every[1], list)):
-        raise ScenarioError(f"{path}.every: must be [n, [k, ...]]")
-    for key, kind in (("gpu", made.Gpu), ("port", made.Port)):
-        for index, keys in _map(entry.get(key) or {}, f"{path}.{key}").items():
-            if not str(index).isdigit():
-                raise ScenarioError(f"{path}.{key}: {index!r} is no index")
-            _map(keys, f"{path}.{key}.{index}", tuple(f.name for f in fields(kind)))
-    for i, event in enumerate(_list(entry.get("events") or [], f"{path}.events")):
-        _map(event, f"{path}.events[{i}]", (*(f.name for f in fields(made.Event)), *_WORDS))
-        _time(event.get("at"), f"{path}.events[{i}].at")
-    for i, event in enumerate(_list(entry.get("xids") or [], f"{path}.xids")):
-        _map(event, f"{path}.xids[{i}]", tuple(f.name for f in fields(made.Xid)))
-    _map(entry.get("clock") or {}, f"{path}.clock", ("status", "error_ms"))
-    for index in _map(entry.get("pci") or {}, f"{path}.pci"):
-        if index != "*" and not str(index).isdigit():
-            raise ScenarioError(f"{path}.pci: {index!r} is neither an index nor *")
-
-
-def _map(value: Any, path: str, known: tuple[str, ...] = ()) -> Json:
-    if not isinstance(value, dict):
-        raise ScenarioError(f"{path}: must be a map")
-    for key in value:
-        if known and key not in known:
-            raise ScenarioError(f"{path}: unknown key {key!r}; known are {', '.join(k for k in known)}")
-    return value
-
-
-def _list(value: Any, path: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise ScenarioError(f"{path}: must be an array")
-    return value
-
-
-def _time(value: Any, path: str) -> None:
-    if value is None:
-        return
-    if not isinstance(value, list) or len(value) != 2 or not all(type(v) is int for v in value):
-        raise ScenarioError(f"{path}: a time is [slot, ms]")
+def _once(pairs: list[tuple[str, Any]]) -> Json:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise ValueError(f"the key {twice!r} is there twice in one map")
+    return found
 
 
 # -- what it stands for -------------------------------------------------------------------------------------------

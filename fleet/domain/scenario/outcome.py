@@ -8,7 +8,8 @@ from typing import Any
 
 from fleet.domain.incidents import group, parts_of
 from fleet.domain.rules import Rules, load_rules
-from fleet.domain.scenario.language import Json, Told
+from fleet.domain.scenario.checking import Json
+from fleet.domain.scenario.language import Told
 from fleet.domain.scenario.node import Node
 from fleet.domain.slots import SLOT_MS
 from fleet.domain.strips import StripRun

@@ -53,6 +53,34 @@ WAYS: list[tuple[tuple[Any, ...], Any, str]] = [
     (("context", "probe_failed"), [[0, 0]], "context.probe_failed[0]: a time is"),
     (("context", "assigned"), [{"place": "g0", "when": [0, 0]}], "assigned[0]: unknown key 'when'"),
     (("until",), 100, "scenario x.until: a time is"),
+    (("until",), [10**12, 0], "scenario x.until: more than 2102400 slots away"),
+    (("inputs", "gpus"), 65, "inputs.gpus: must be from 0 to 64"),
+    (("inputs", "deliveries", 0, "agent_id"), 1, "deliveries[0].agent_id: must be a text"),
+    (("inputs", "deliveries", 0, "samples", 0, "slots"), [9, 0], "samples[0].slots: the last comes before the first"),
+    (("inputs", "deliveries", 0, "samples", 0, "slots"), [0, 10**9], "samples[0].slots: more than"),
+    (("inputs", "deliveries", 0, "samples", 0, "every"), [0, [0]], "samples[0].every: must be"),
+    (("inputs", "deliveries", 0, "samples", 0, "ms"), 15_000, "samples[0].ms: must be from 0 to 14999"),
+    (("inputs", "deliveries", 0, "samples", 0, "gone"), ["g0"], "samples[0].gone: must be an array of numbers"),
+    (("inputs", "deliveries", 0, "samples", 0, "sources"), {"nvml": 1}, "samples[0].sources: must be a map of texts"),
+    (("inputs", "deliveries", 0, "samples", 0, "pci"), {"0": 1}, "samples[0].pci.0: must be a text"),
+    (("inputs", "deliveries", 0, "samples", 0, "port"), {"1": {"state": "DOWN"}}, "the node has no port 1"),
+    (("inputs", "deliveries", 0, "samples", 0, "gpu"), {"0": {"power": -5}}, "gpu.0.power: must not be negative"),
+    (
+        ("inputs", "deliveries", 0, "samples", 0, "gpu"),
+        {"0": {"throttle_time": {"hw_thermal": "6000"}}},
+        "gpu.0.throttle_time: must be a map of numbers",
+    ),
+    (("inputs", "deliveries", 0, "samples", 0, "clock"), {"error_ms": "9"}, "clock.error_ms: must be a number"),
+    (("inputs", "deliveries", 0, "samples", 0, "xids"), [{"reason": "XID_95"}], "xids[0]: 'code' is missing"),
+    (("inputs", "deliveries", 0, "samples", 1, "events", 0, "code"), "95", "events[0].code: must be a number"),
+    (("context", "ports"), {"G0": "gpu0"}, "context.ports.G0: a place is a number or g0"),
+    (("context", "assigned"), [{"place": "n1", "at": [0, 0]}], "assigned[0].place: a place is"),
+    (("incidents",), [["g0"]], "scenario x.incidents[0]: must be [subject, code]"),
+    (("expected",), {"x0": []}, "expected: 'x0' is no subject"),
+    (("expected",), {"g0": [[0, 1, "fine", 100, 100, 100, [], []]]}, "expected.g0[0]: 'fine' is no state"),
+    (("expected",), {"g0": [[1, 0, "observed", 100, 100, 100, [], []]]}, "expected.g0[0]: slot 1 comes after 0"),
+    (("expected",), {"g0": [[0, 1, "observed", "100", 100, 100, [], []]]}, "expected.g0[0]: slots and weights"),
+    (("expected",), {"g0": [[0, 1, "observed", 100, 100, 100, [7], []]]}, "expected.g0[0]: must be an array of texts"),
     (("expected",), {"g0": [[0, 1, "observed"]]}, "expected.g0[0]: must be [from, to,"),
 ]
 
@@ -75,7 +103,7 @@ def test_what_the_language_does_not_know_is_refused_with_the_way_to_it(
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "7", '["x"]', "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "{", "7", '["x"]', "[" * 100_000, '{"id": "a", "id": "b"}'])
 def test_what_is_no_scenario_is_refused(text: str) -> None:
     with pytest.raises(ScenarioError):
         read(text)
