@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Installs Goodput: the Docker stack, the server without Docker (--no-docker), or only the agent (--agent-only).
-# Runs in bash 3.2 and newer, on Linux and (the Docker stack) on macOS. Everything happens in main, called on the last
+# Runs in bash 3.2 and newer and in dash, on Linux and (the Docker stack) on macOS. Everything happens in main, called on the last
 # line and in braces: a download that was cut anywhere does nothing.
 
 main() {
-    set -euo pipefail
+    set -eu
+    # shellcheck disable=SC3040
+    if (set -o pipefail) 2>/dev/null; then set -o pipefail; fi # dash has none
     umask 022
     origin=${GOODPUT_ORIGIN:-@GOODPUT_ORIGIN@} # filled in by the server that this script is read from
     mode=stack endpoint='' token_file='' cluster='' version='' key='' root=${GOODPUT_INSTALL_ROOT:-}
     endpoint_given=no user=no dry=no uninstall=no purge=no docker=yes downgrade=no
-    work='' os=$(uname -s) machine=$(uname -m)
+    work='' half='' lock='' os=$(uname -s) machine=$(uname -m)
 
     while [ $# -gt 0 ]; do
         case $1 in
@@ -51,14 +53,20 @@ main() {
     origin=${origin%/}
     check_machine
     [ "$mode" != agent ] || check_agent_settings
-    work=$(mktemp -d "${TMPDIR:-/tmp}/goodput-install.XXXXXX")
-    trap 'rm -rf "$work"' EXIT
-    trap 'exit 130' INT TERM
+    trap clean_up EXIT
+    trap 'exit 130' INT TERM HUP
+    work=$(mktemp -d "${TMPDIR:-/tmp}/goodput-install.XXXXXX") || die "No folder can be made in ${TMPDIR:-/tmp}."
     case $mode in
         agent) install_agent ;;
         embedded) install_embedded ;;
         stack) install_stack ;;
     esac
+}
+
+clean_up() { # whatever way it ends: nothing of a half-written file, of the downloads, of its turn stays
+    rm -rf "$work"
+    [ -z "$half" ] || rm -f "$half"
+    [ -z "$lock" ] || rm -f "$lock"
 }
 
 usage() {
@@ -104,15 +112,29 @@ do_it() {
 make_dir() { # make_dir PATH MODE
     if [ -d "$1" ]; then return 0; fi
     touch_path folder "$1"
-    do_it mkdir -p "$1"
+    do_it mkdir -p "$1" || die "$1 can't be made."
     do_it chmod "$2" "$1"
 }
 put() { # put FROM TO MODE: replaced in one step
     touch_path write "$2"
     if [ "$dry" = yes ]; then return 0; fi
-    cp "$1" "$2.new.$$"
-    chmod "$3" "$2.new.$$"
-    mv -f "$2.new.$$" "$2"
+    half=$2.new.$$
+    if ! { cp "$1" "$half" && chmod "$3" "$half" && mv -f "$half" "$2"; }; then
+        die "$2 can't be written. What was there before is still there; run the same line again when there is room."
+    fi
+    half=''
+}
+take_turn() { # take_turn FOLDER: one installation of it at a time; a link holds the process's number from the first moment
+    [ "$dry" = no ] || return 0
+    local tries=0 by
+    while ! ln -sn "$$" "$1/.installing" 2>/dev/null; do
+        by=$(readlink "$1/.installing" || true)
+        if [ -n "$by" ] && kill -0 "$by" 2>/dev/null; then die "Another installation is under way (process $by). If not, remove $1/.installing." 75; fi
+        rm -f "$1/.installing" # of one that was killed
+        tries=$((tries + 1))
+        [ "$tries" -lt 5 ] || die "$1 can't be written."
+    done
+    lock=$1/.installing
 }
 drop() {
     if [ -e "$1" ] || [ -L "$1" ]; then
@@ -127,7 +149,10 @@ set_places() {
     if [ "$user" = no ] && [ "$is_root" = no ] && [ "$mode" = agent ] && [ "$uninstall" = no ] && [ -z "$root" ]; then
         die 'The agent of this machine is installed as root (sudo), or for you alone with --user.' 77
     fi
-    local home=${HOME:?HOME is not set}
+    local home=${HOME:-}
+    [ -n "$home" ] || home=$(unset HOME && cd ~ && pwd) || die 'HOME is not set, and this account has no home folder.'
+    home=${home%/}
+    case $home$root in *[\'\"\\\$\`]*) die "A quotation mark, \$ or \\ in the path $home is more than this installer can do." ;; esac
     if [ "$user" = yes ]; then
         prefix=$root$home/.local/share/goodput
         config=$root$home/.config/goodput
@@ -231,7 +256,10 @@ get_manifest() { # sets release, sums in $work/sums; refuses a wrong version, a 
     say "  read $origin/releases/$name"
     fetch "$name" "$work/manifest.json"
     release=$(value_of version)
-    case $release in '' | *[!0-9A-Za-z.+-]*) die 'The manifest names no version.' ;; esac
+    case $release in '' | *[!0-9A-Za-z.+-]*)
+        die "$origin/releases/$name is no manifest. Did a proxy answer in the server's place?"
+        ;;
+    esac
     [ -z "$version" ] || [ "$release" = "$version" ] || die "The manifest is of $release, not of $version."
     fetch "SHA256SUMS-$release" "$work/sums"
     grep -q "^# goodput $release " "$work/sums" || die 'The list of checksums is of another release.'
@@ -306,6 +334,7 @@ install_agent() {
     local from=$work/goodput-$release agent
     agent=$(choose_agent "$from")
     make_dir "$prefix" 755
+    take_turn "$prefix"
     make_dir "$config" 755
     make_dir "$state" 700
     put "$agent" "$prefix/goodput-agent" 755
@@ -369,11 +398,11 @@ write_command() { # goodput-agent on the PATH, with the settings of this machine
 while IFS= read -r line; do
     name=\${line%%=*}
     case \$name in GOODPUT_*[!A-Z0-9_]* | '') continue ;; GOODPUT_*) eval "[ -n \"\\\${\$name+set}\" ]" || export "\$line" ;; esac
-done 2>/dev/null < ${config#"$root"}/agent.env
-if [ -z "\${GOODPUT_TOKEN_FILE:-}" ] && [ -r ${config#"$root"}/token ]; then
-    export GOODPUT_TOKEN_FILE=${config#"$root"}/token
+done 2>/dev/null < '${config#"$root"}/agent.env'
+if [ -z "\${GOODPUT_TOKEN_FILE:-}" ] && [ -r '${config#"$root"}/token' ]; then
+    export GOODPUT_TOKEN_FILE='${config#"$root"}/token'
 fi
-exec ${prefix#"$root"}/goodput-agent "\$@"
+exec '${prefix#"$root"}/goodput-agent' "\$@"
 TEXT
     if ! is_ours "$bin/goodput-agent"; then
         say "  $bin/goodput-agent is not ours and stays"
@@ -395,7 +424,7 @@ NotifyAccess=main
 WatchdogSec=90
 Restart=always
 RestartSec=5
-ExecStart=${prefix#"$root"}/goodput-agent run
+ExecStart="${prefix#"$root"}/goodput-agent" run
 EnvironmentFile=-${config#"$root"}/agent.env
 NoNewPrivileges=yes
 
@@ -441,6 +470,7 @@ install_embedded() {
     get_file "goodput-$release-source.tar.gz"
     get_further # before anything is stopped: a network that fails half-way leaves the old server running
     make_dir "$server" 755
+    take_turn "$server"
     touch_path unpack "$server/goodput-$release"
     if [ "$dry" = no ]; then
         rm -rf "$server/goodput-$release.new"
@@ -524,6 +554,7 @@ install_stack() {
     get_file "docker-compose.release-$release.yml"
     get_file "docker-compose.gpu-$release.yml"
     make_dir "$stack" 755
+    take_turn "$stack"
     put "$work/docker-compose.release-$release.yml" "$stack/docker-compose.yml" 644
     put "$work/docker-compose.gpu-$release.yml" "$stack/docker-compose.gpu.yml" 644
     local files=docker-compose.yml
@@ -605,7 +636,7 @@ remove() {
                 GOODPUT_VAR=$server/var do_it "$server/current/goodput" down || true
             fi
             [ "$user" = yes ] || drop "$units/goodput.service"
-            for each in "$server"/goodput-* "$server/current" "$server/VERSION"; do drop "$each"; done
+            for each in "$server"/goodput-* "$server/current" "$server/VERSION" "$server/.installing"; do drop "$each"; done
             if [ "$purge" = yes ]; then drop "$server"; fi
             ;;
         stack)
@@ -615,7 +646,7 @@ remove() {
                 say "  run docker compose down $volumes in $stack"
                 if [ "$dry" = no ]; then (cd "$stack" && docker compose down --remove-orphans $volumes) || true; fi
             fi
-            for each in "$stack"/docker-compose*.yml "$stack"/goodput-[0-9]* "$stack/VERSION"; do drop "$each"; done
+            for each in "$stack"/docker-compose*.yml "$stack"/goodput-[0-9]* "$stack/VERSION" "$stack/.installing"; do drop "$each"; done
             if [ "$purge" = yes ]; then drop "$stack"; fi
             ;;
     esac
