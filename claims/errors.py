@@ -17,7 +17,6 @@
     │                            period_in_grace, facts_waiting, contract_incomplete, insufficient_data,
     │                            not_measurable, already_issued, reason_needed, nothing_changed
     ├── ClaimStateError          claim_state             409: the claim is not where this step begins
-    ├── AnchorError              anchor_refused          an outside anchor can't be planned or was not made
     ├── AnchorError              anchor_refused          422: an outside anchor can't be planned, or was not made
     ├── PackError                pack_refused            a pack can't be made
     ├── NotThere                 not_found               404

@@ -26,6 +26,7 @@ from claims.domain.plain import exact
 from claims.domain.result import AutomaticCredit, Inputs
 from claims.domain.rows import Row
 from claims.domain.spans import Span
+from claims.domain.worked_check import as_map, check, variants_of
 from claims.errors import ClaimsError, InputsError
 from fleet.domain.slots import SLOT_MS, SLOT_S, SLOTS_PER_HOUR
 
@@ -74,10 +75,12 @@ _KINDS = {
 
 def read_example(example: Mapping[str, Any], variant: Mapping[str, Any] | None = None) -> tuple[Contract, Inputs]:
     """Contract and inputs of an example, with a variant's overrides. Raises ClaimsError."""
-    merged = dict(example)
+    merged = dict(as_map(example, "example"))
+    as_map(merged.get("contract", {}), f"example {merged.get('id', '?')}.contract")
     for key, value in (variant or {}).items():
         if key not in ("name", "expect"):
             merged[key] = {**example.get("contract", {}), **value} if key == "contract" else value
+    check(merged)
     fields: dict[str, Any] = merged.get("contract", {})
     period = _period(merged["period"])
     timeline, overlays = list(merged.get("timeline", ())), list(merged.get("overlays", ()))
@@ -362,19 +365,29 @@ def _repair(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`python -m claims.domain.worked FILE [ID]`: the figures of every example and variant as JSON lines."""
-    document = json.loads(Path(arguments[0]).read_text())
-    for example in document["examples"]:
-        if len(arguments) > 1 and example["id"] != arguments[1]:
+    """`python -m claims.domain.worked FILE [ID]`: the figures of every example and variant as JSON lines.
+
+    The exit status is 1 where an example was refused (its line says why), 2 where the file can't be read.
+    """
+    try:
+        document = json.loads(Path(arguments[0]).read_text())
+        examples = document["examples"] if isinstance(document, dict) else document
+    except (OSError, ValueError, RecursionError, KeyError, IndexError) as error:
+        print(f"No worked examples can be read: {error!r}", file=sys.stderr)
+        return 2
+    refused = False
+    for example in examples if isinstance(examples, list) else [examples]:
+        name = example.get("id", "") if isinstance(example, dict) else ""
+        if len(arguments) > 1 and name != arguments[1]:
             continue
-        for variant in example.get("variants") or [{"name": ""}]:
+        for variant in variants_of(example):
             try:
                 contract, inputs = read_example(example, variant)
                 found = figures(assess(contract, inputs))
             except ClaimsError as error:
-                found = {"status": error.code, "why": str(error)}
-            print(json.dumps({"id": example["id"], "variant": variant["name"], **found}))
-    return 0
+                found, refused = {"status": error.code, "why": str(error)}, True
+            print(json.dumps({"id": name, "variant": variant.get("name", ""), **found}))
+    return int(refused)
 
 
 if __name__ == "__main__":
