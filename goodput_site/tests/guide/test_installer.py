@@ -298,7 +298,7 @@ def bare_path(tmp_path: Path) -> str:
     folder.mkdir()
     for name in (
         *("bash", "uname", "id", "curl", "tar", "gzip", "mktemp", "rm", "sed", "head", "grep", "cat", "sort", "tail"),
-        *("sha256sum", "cut", "base64", "openssl", "python3", "cp", "mv", "chmod", "mkdir", "cmp"),
+        *("sha256sum", "cut", "base64", "openssl", "python3", "cp", "mv", "chmod", "mkdir", "cmp", "ln", "readlink"),
     ):
         found = shutil.which(name)
         assert found, name
