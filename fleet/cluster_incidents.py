@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 from django.db import transaction
 
@@ -86,7 +87,7 @@ def _write(touched: Sequence[int], inside: Sequence[int]) -> None:
         Incident.objects.filter(pk=pk).update(waits_for_grouping=True)
     for pk in sorted(own):
         one, head, nodes = locked[pk], head_of.get(pk), nodes_of.get(pk, 1)
-        told = {"part_of": head, "nodes_together": nodes, "waits_for_grouping": False}
+        told: dict[str, Any] = {"part_of": head, "nodes_together": nodes, "waits_for_grouping": False}
         if one.code == NODE_LOST:
             told["party"] = _party(one, head is not None or nodes > 1)
         Incident.objects.filter(pk=pk).update(**told)
