@@ -123,7 +123,7 @@ class NodeNow:
 
 def reason_of(code: str) -> Reason | None:
     """The rule of a reason code, None for one that no rule knows."""
-    return load_rules().reasons.get(code)
+    return load_rules().of(code)
 
 
 def title_of(code: str) -> str:

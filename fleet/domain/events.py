@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fleet.domain.work import Work
 
 ADMIN_KINDS = ("driver_unload", "driver_unbind", "gpu_reset", "shutdown")
+MOST_CODE = 99_999  # no Xid is near it: a greater number is shown as unknown without it
 SYMPTOM_MS = 180_000  # a 74 this long after its cause is a symptom (review of the weights)
 
 
@@ -124,7 +125,7 @@ def _xid(work: Work, index: int, place: Place, at: int, code: int, event: Any) -
     assert state is not None
     reason = work.rules.xid(code, getattr(event, "severity", None))
     if reason is None:
-        _note(work, index, place, "XID_UNKNOWN", at)
+        _note(work, index, place, f"XID_{code}" if code <= MOST_CODE else "XID_UNKNOWN", at)
         return
     if reason.lasts == "hidden":
         return

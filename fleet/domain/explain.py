@@ -64,7 +64,7 @@ def explain(verdict: Verdict, rules: Rules) -> tuple[Explained, ...]:
 
 
 def _explained(code: str, holds: str, rules: Rules) -> Explained:
-    reason = rules.reasons.get(code)
+    reason = rules.of(code)
     if reason is None:
         text = f"Rule set {rules.version} does not know this reason."
         return Explained(code, holds, code, text, "ambiguous", "none", 100, "", "", "", ())

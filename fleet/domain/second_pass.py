@@ -73,6 +73,9 @@ def domain_of(cluster: str | None, clique: str | None) -> str:
     return f"d:{cluster}/{clique or 0}" if cluster else ""
 
 
+CONTRADICTION = "TWO_INSTALLATIONS"
+
+
 @dataclass(frozen=True, slots=True)
 class Review:
     """Something in a node's hour that asks for a person's look: a code whose rule says so, or a GPU that works though a
@@ -93,6 +96,8 @@ def reviews(row: HourRow, rules: Rules) -> list[Review]:
         last: dict[str, int] = {}
         for first, end, verdict in row.runs(subject):
             for code in asked.get(verdict, ()):
+                if code == CONTRADICTION and subject == "n":
+                    continue  # asked where it lies: of the GPU or port
                 at = last.get(code, -1)
                 if at >= 0 and found[at].end_slot == first:
                     found[at] = replace(found[at], end_slot=end)
@@ -104,10 +109,10 @@ def reviews(row: HourRow, rules: Rules) -> list[Review]:
 
 def _asking(verdict: Verdict, rules: Rules) -> list[str]:
     """The reasons of a verdict that ask for a look."""
-    reasons = rules.reasons
-    codes = {c for c in (*verdict.certain, *verdict.possible) if c in reasons and reasons[c].review}
+    known = {code: reason for code in (*verdict.certain, *verdict.possible) if (reason := rules.of(code)) is not None}
+    codes = {code for code, reason in known.items() if reason.review}
     if verdict.state is State.CONTESTED:
-        codes.update(code for code in verdict.possible if code in reasons and reasons[code].lowers)
-    if "TWO_INSTALLATIONS" in verdict.certain:
-        codes.add("TWO_INSTALLATIONS")
+        codes.update(code for code in verdict.possible if code in known and known[code].lowers)
+    if CONTRADICTION in verdict.certain:
+        codes.add(CONTRADICTION)
     return sorted(codes)

@@ -295,11 +295,11 @@ def test_an_unknown_xid_asks_for_a_look(alpha: Any, ada: Any, client_of: Any) ->
     url = f"/o/alpha/nodes/{only_node(alpha, 'n1')}/?part=events"
     words = text_of(client_of(ada).get(url))
     assert "Asks for a look" in words
-    assert "XID_UNKNOWN" in words.partition("Kernel events")[0]
+    assert "XID_9999" in words.partition("Kernel events")[0]
     assert "GPU 1 GPU-1" in words.partition("Kernel events")[0]
     with tenant_context(alpha):
         (line,) = list_reviews(only_node(alpha, "n1"), now_ms // SLOT_MS - 240, (now_ms // SLOT_MS) + 1)
-    assert (line.place, line.uuid, line.code, line.end_slot - line.first_slot) == (1, "GPU-1", "XID_UNKNOWN", 1)
+    assert (line.place, line.uuid, line.code, line.end_slot - line.first_slot) == (1, "GPU-1", "XID_9999", 1)
 
 
 def test_two_agents_that_agree_are_named_on_the_node_and_under_needs_attention(

@@ -34,15 +34,15 @@ def now_ms(alpha: Any) -> int:
 def test_the_api_lists_it_with_place_uuid_and_words(alpha: Any, beta: Any, key_of: Any, now_ms: int) -> None:
     token = key_of(alpha, "read")
     (line,) = get("/v1/reviews", token).json()["results"]
-    assert (line["code"], line["gpu_index"], line["subject"], line["node"]) == ("XID_UNKNOWN", 1, "g1", "n1")
+    assert (line["code"], line["gpu_index"], line["subject"], line["node"]) == ("XID_9999", 1, "g1", "n1")
     assert line["uuid"].startswith("GPU-1")
     assert line["title"]
     assert line["from"] <= when(now_ms - 70_000) < line["to"]
-    wanted = f"code=XID_UNKNOWN&node_id={line['node_id']}&since={when(now_ms - 90_000)}&until={when(now_ms)}"
+    wanted = f"code=XID_9999&node_id={line['node_id']}&since={when(now_ms - 90_000)}&until={when(now_ms)}"
     assert len(get(f"/v1/reviews?{wanted}", token).json()["results"]) == 1
     for nothing in (f"since={when(now_ms)}", "code=XID_95", "cluster=other", f"until={when(now_ms - 200_000)}"):
         assert get(f"/v1/reviews?{nothing}", token).json()["results"] == []
-    assert "XID_UNKNOWN" in get("/v1/reviews.csv", token).content.decode()
+    assert "XID_9999" in get("/v1/reviews.csv", token).content.decode()
     assert get("/v1/reviews", key_of(beta, "read")).json()["results"] == []
     assert get("/v1/reviews", key_of(alpha, "read", cluster="other")).json()["results"] == []
     assert get("/v1/reviews?since=yesterday", token).status_code == 422
@@ -75,7 +75,7 @@ def test_the_providers_console_counts_it_and_names_node_and_code(
     assert org["reviews"] == 1
     words = text_of(staff.get(f"/provider/orgs/{alpha.pk}/"))
     assert "Asks for a look" in words
-    assert "XID_UNKNOWN" in words
+    assert "XID_9999" in words
     assert "n1" in words
     with tenant_context(alpha):
         Review.objects.all().delete()

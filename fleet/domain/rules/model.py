@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 PARTIES = ("infrastructure", "customer", "ambiguous", "none")
@@ -15,6 +16,7 @@ LASTS = ("slot", "condition", "sample", "share", "note", "witness", "unknown", "
 NEEDS = ("action", "missing", "nvml_errors", "clocks", "links", "witness", "owner", "samples")
 ENDS = ("reset", "boot", "replaced", "action_none", "powered", "enumerates", "sample", "event")
 SUBJECTS = ("gpu", "port", "node")
+_XID = re.compile(r"XID_\d+")
 
 
 class RulesError(ValueError):
@@ -131,6 +133,14 @@ class Rules:
         put(self, "bad_mask", sum({r.mask for r in shares}))
         put(self, "by_counter", {k: r for r in shares for k in r.counters})
         put(self, "counter_losses", {k: (r.code, 100 - r.weight) for r in shares for k in r.counters})
+
+    def of(self, code: str) -> Reason | None:
+        """The reason of a code; an Xid without a rule has that of the unknown ones under its own number."""
+        found = self.reasons.get(code)
+        unknown = self.reasons.get("XID_UNKNOWN")
+        if found is not None or unknown is None or not _XID.fullmatch(code):
+            return found
+        return replace(unknown, code=code, title=f"{unknown.title} {code.removeprefix('XID_')}")
 
     def xid(self, code: int, line: str | None) -> Reason | None:
         """The reason of an Xid; `line` is the severity its line says. None for a code that no rule knows."""

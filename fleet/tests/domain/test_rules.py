@@ -25,6 +25,15 @@ sources = ["x"]
 """
 
 
+def test_an_xid_without_a_rule_has_that_of_the_unknown_ones_under_its_number() -> None:
+    rules = load_rules()
+    unknown = rules.of("XID_9999")
+    assert unknown is not None
+    assert (unknown.code, unknown.title, unknown.weight, unknown.review) == ("XID_9999", "Unknown Xid 9999", 100, True)
+    assert rules.of("XID_95") is rules.reasons["XID_95"]
+    assert rules.of("NO_SUCH") is None
+
+
 def test_the_rule_set_loads_and_its_digest_is_that_of_its_files() -> None:
     rules = load_rules()
     assert len(rules.digest) == 64

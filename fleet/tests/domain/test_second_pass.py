@@ -73,5 +73,5 @@ def test_what_asks_for_a_look_is_read_off_the_row() -> None:
     (hour,) = node.rows
     zero = first_slot(hour)
     found = reviews(HourRow.from_bytes(node.rows[hour]), load_rules())
-    assert found[0].code == "XID_UNKNOWN"
+    assert found[0].code == "XID_9999"
     assert Review("g0", "XID_95", zero + 11, zero + 20) in found  # slot 10 is touched by the event: an edge
