@@ -21,6 +21,7 @@ RUN groupadd --system --gid 10001 goodput \
     && find / -xdev -perm /6000 -type f -exec chmod a-s {} +
 COPY --from=build /venv /venv
 COPY . /app
+COPY deploy/docker/manage.sh /usr/local/bin/goodput-manage
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 GOODPUT_VAR=/var/lib/goodput \
     GOODPUT_STATIC_ROOT=/app/image-static
 WORKDIR /app

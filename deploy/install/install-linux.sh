@@ -486,6 +486,7 @@ install_embedded() {
         rm -rf "$server/goodput-$release"
         mv "$server/goodput-$release.new" "$server/goodput-$release"
         ln -sfn "goodput-$release" "$server/current"
+        ln -sfn ../var "$server/goodput-$release/var" # whoever calls its ./goodput means this installation
         mkdir -p "$server/var"
         chmod 711 "$server/var" # the database's account passes through
     fi
@@ -511,6 +512,7 @@ install_embedded() {
             do_it ctl restart goodput.service
             done_with "The server $release"
             say 'Open http://localhost:8080/'
+            say "Commands: sudo -u goodput $run/current/goodput status"
             return 0
         fi
     fi
@@ -522,6 +524,7 @@ install_embedded() {
     fi
     done_with "The server $release"
     say "Open http://localhost:${GOODPUT_PORT:-8080}/"
+    say "Commands: $run/current/goodput status; down and up --detach stop and start it"
 }
 
 get_further() { # what the new server will offer
@@ -637,7 +640,10 @@ remove() {
             fi
             [ "$user" = yes ] || drop "$units/goodput.service"
             for each in "$server"/goodput-* "$server/current" "$server/VERSION" "$server/.installing"; do drop "$each"; done
-            if [ "$purge" = yes ]; then drop "$server"; fi
+            if [ "$purge" = yes ]; then
+                drop "$server"
+                [ "$dry" = yes ] || rmdir "$stack" 2>/dev/null || true # ~/goodput, when nothing else is in it
+            fi
             ;;
         stack)
             if [ -f "$stack/docker-compose.yml" ] && [ -z "$root" ] && has docker; then

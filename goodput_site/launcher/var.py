@@ -31,7 +31,7 @@ class Var:
     """The folders of one installation; `make()` creates what is missing."""
 
     def __init__(self) -> None:
-        self.path = Path(os.environ.get("GOODPUT_VAR") or ROOT / "var").absolute()
+        self.path = Path(os.environ.get("GOODPUT_VAR") or ROOT / "var").resolve()  # an installed release links to it
         self.logs = self.path / "log"
         self.status_file = self.path / "run" / "status.json"
         self.env_file = self.path / "run" / "env.json"

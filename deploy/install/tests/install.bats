@@ -149,7 +149,7 @@ embedded() {
 }
 
 goodput() {
-    GOODPUT_VAR=$server/var "$server/current/goodput" "$@" 3>&-
+    "$server/current/goodput" "$@" 3>&-
 }
 
 @test "embedded: installs, and every public page opens" {
@@ -198,4 +198,5 @@ goodput() {
     [ -d "$server/var/pg" ] || [ -L "$server/var/pg" ]
     embedded --uninstall --purge
     [ ! -e "$server" ]
+    [ "$(id -u)" = 0 ] || [ ! -e "$HOME/goodput" ]
 }

@@ -193,6 +193,7 @@ def test_the_server_without_docker_is_laid_out(offered: Offered, tmp_path: Path)
     server = next((tmp_path / "root").rglob("VERSION")).parent
     assert (server / "current/goodput").stat().st_mode & 0o100
     assert (server / f"goodput-{VERSION}/requirements.lock").exists()
+    assert (server / "current/var").resolve() == (server / "var").resolve()
     theirs, ours = files_of(offered[1]), files_of(server / "var/releases")  # it offers further what it was made from
     assert ours == theirs
 
