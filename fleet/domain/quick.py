@@ -198,17 +198,17 @@ def _rest(work: Work, item: Item, state: NodeState, slot: int, odd: list[tuple[i
     for index, gpu in odd:
         place = state.places[index]
         key = _KEYS[index]
-        meaning = _meaning(work, item, place, gpu, span)
         steady = known.get(index)
         if (
             follows
             and steady is not None
             and steady.sure
             and runs[key][1] is steady.verdict
-            and meaning == steady.meaning
+            and _means(work, item, place, gpu, span, steady.meaning)
         ):
             _go_on(place, steady, item.ms, slot)
             continue
+        meaning = _meaning(work, item, place, gpu, span)
         if stretch is None:
             stretch = work.vouched_stretch(item, slot)
         kind = GOOD if gpu is not None else place.kind
@@ -222,7 +222,7 @@ def _rest(work: Work, item: Item, state: NodeState, slot: int, odd: list[tuple[i
             calm.places[index] = _calm_place(place)
     if probed:
         work.put_node(stretch or work.vouched_stretch(item, slot), "", ())
-    if sink.unhealthy:
+    if len(sink.unhealthy) > len(odd) or not all(_KEYS[index] in sink.unhealthy for index, _ in odd):
         odd_keys = [_KEYS[index] for index, _ in odd]
         for key in sink.unhealthy.difference(odd_keys):
             if key != "n" or not probed:
@@ -250,13 +250,45 @@ def _meaning(work: Work, item: Item, place: Place, gpu: Gpu | None, span: int) -
     )
 
 
-def _go_on(place: Place, steady: Steady, ms: int, slot: int) -> None:
-    end = slot + 1
-    place.segments = [(code, kind, slot, end, weight) for code, kind, weight in steady.template]
+def _means(work: Work, item: Item, place: Place, gpu: Gpu | None, span: int, meaning: tuple[Any, ...]) -> bool:
+    """Whether `_meaning` would be this, compared part by part, what changes most often last."""
+    if gpu is None or not meaning:
+        return gpu is None and not meaning
+    action, losses, no_times, works, ecc, lanes, links, failed = meaning
+    remap, inactive = gpu.row_remap, gpu.nvlink_inactive
+    if (
+        gpu.recovery_action != action
+        or (gpu.throttle_time is None) is not no_times
+        or gpu.ecc_uncorrected != ecc
+        or gpu.pcie_width != lanes[0]
+        or ((gpu.gpu_utilization or 0) > LOAD_PERCENT) is not lanes[1]
+        or (remap is not None and bool(remap.failed)) is not failed
+        or (links_of.meaning(work, place, gpu, item) if inactive else inactive) != links
+    ):
+        return False
     for condition in place.conditions:
-        if condition.stance == "S":
+        if condition.stance != "S":
+            if gpus_of.powered(gpu) is not works:
+                return False
+            break
+    else:
+        if works:
+            return False
+    return throttle.losses(work, gpu, item, span) == losses
+
+
+def _go_on(place: Place, steady: Steady, ms: int, slot: int) -> None:
+    template, end = steady.template, slot + 1
+    if len(template) == 1:
+        code, kind, weight = template[0]
+        place.segments = [(code, kind, slot, end, weight)]
+    else:
+        place.segments = [(code, kind, slot, end, weight) for code, kind, weight in template]
+    for condition in place.conditions:
+        stance = condition.stance
+        if stance == "S":
             condition.last = ms
-        elif condition.stance == "B":
+        elif stance == "B":
             condition.last = ms
             condition.run_from = slot * SLOT_MS
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fleet.domain import conditions as cond
@@ -21,25 +22,45 @@ def losses(work: Work, gpu: Gpu, item: Item, span: int = 0) -> tuple[tuple[str, 
     `span`: ms since the previous sample where that is known to vouch.
     """
     times = gpu.throttle_time
-    found: list[tuple[str, int]] = []
-    if times is not None:
-        known = work.rules.counter_losses
-        clocks = 100
-        for name, spent in times.items():
-            if spent and name in known:
-                code, full = known[name]
-                if not found:
-                    span, clocks = span or _span(work, item), _clock_loss(gpu)
-                loss = share_loss(full, spent, span)
-                found.append((code, loss if loss < clocks else clocks))
-        if not found:
-            return ()
-    else:
+    if times is None:
         rules = work.rules
         mask = (gpu.throttle_reasons or 0) & rules.bad_mask
-        if mask:
-            clocks = _clock_loss(gpu)
-            found = [(r.code, min(100 - r.weight, clocks)) for r in rules.masks if mask & r.mask]
+        if not mask:
+            return ()
+        clocks = _clock_loss(gpu)
+        return _least(work, [(r.code, min(100 - r.weight, clocks)) for r in rules.masks if mask & r.mask])
+    known, only, mine = work.rules.counter_losses, None, 0
+    for name, spent in times.items():
+        if spent and name in known:
+            if only is not None:
+                return _several(work, gpu, times, span or _span(work, item))
+            only, mine = known[name], spent
+    if only is None:
+        return ()
+    code, full = only  # the usual one: a single reason
+    if not span:
+        span = _span(work, item)
+    loss = full if mine * 100 >= span * 99 else full * mine // span  # share_loss
+    clock, most = gpu.sm_clock, gpu.sm_clock_max
+    if clock is not None and most:
+        shown = 100 - clock * 100 // most if clock < most else 0
+        if shown < loss:
+            loss = shown
+    return ((code, loss),)
+
+
+def _several(work: Work, gpu: Gpu, times: Mapping[str, int], span: int) -> tuple[tuple[str, int], ...]:
+    known, clocks = work.rules.counter_losses, _clock_loss(gpu)
+    found = []
+    for name, spent in times.items():
+        if spent and name in known:
+            code, full = known[name]
+            found.append((code, min(share_loss(full, spent, span), clocks)))
+    return _least(work, found)
+
+
+def _least(work: Work, found: list[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """The greatest loss of each code, without those that another one supersedes."""
     if len(found) > 1:
         dropped = {other for code, _ in found for other in work.reason(code).supersedes}
         best: dict[str, int] = {}
