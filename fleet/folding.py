@@ -295,13 +295,13 @@ def _advance_by(
 
 def received_batch(sha256: bytes, body: bytes, received_at: datetime) -> ReceivedBatch:
     """A stored batch, decoded for the fold."""
-    batch: Any = decode.decode_trusted(decode.gunzip(body))
+    batch: Any = decode.decode_for_fold(decode.gunzip(body))
     return ReceivedBatch(sha256, int(received_at.timestamp() * 1000), batch)
 
 
-def decoded(one: Batch) -> ReceivedBatch:
-    """A batch of the inbox or of a pack, decoded for the fold."""
-    batch: Any = decode.decode_trusted(one.raw())
+def decoded(one: Batch, is_whole: bool = True) -> ReceivedBatch:
+    """A batch of the inbox or of a pack; without `is_whole` decoded for the fold alone."""
+    batch: Any = decode.decode_trusted(one.raw()) if is_whole else decode.decode_for_fold(one.raw())
     return ReceivedBatch(one.sha256, one.row.received_us // 1000, batch)
 
 

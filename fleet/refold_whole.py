@@ -20,7 +20,7 @@ from fleet.refold_batches import NodeBatches
 from fleet.waiting import Mark
 
 log = logging.getLogger(__name__)
-HOURS_AT_ONCE = 6
+HOURS_AT_ONCE = 6  # written together
 
 
 @dataclass
@@ -43,18 +43,22 @@ def fold_whole(
     """
     node_id = batches.node_id
     out = Whole(opening)
-    done: set[bytes] = set()
-    for hour in range(first_hour, last_hour + 1, HOURS_AT_ONCE):
-        until = min(hour + HOURS_AT_ONCE - 1, last_hour)
-        fresh = [one for one in batches.between(hour, until) if one.sha256 not in done]
-        done.update(one.sha256 for one in fresh)
-        if not fresh:
-            continue
-        rows = read_rows((node_id, needed) for needed in (rows_needed(out.state) if out.state else ())).get(node_id, {})
-        written = _fold(fresh, rows, dated, out, batches)
-        keys = {(node_id, at): row for at, row in written.items() if at >= sealed}
-        write_hours(keys, may_reopen=True)
-        sync_incidents(keys, dated.rules(until))
+    rows: dict[int, HourRow] | None = None  # those that the next hour goes on writing
+    written: dict[int, HourRow] = {}
+    for hour, fresh in batches.hourly(first_hour, last_hour):
+        if fresh:
+            if rows is None:
+                needed = rows_needed(out.state)
+                rows = read_rows((node_id, hour) for hour in needed).get(node_id, {})
+            made = _fold(fresh, rows, dated, out, batches)
+            written.update(made)
+            needed = rows_needed(out.state)
+            rows = {at: row for at, row in {**rows, **made}.items() if at in needed}
+        if len(written) >= HOURS_AT_ONCE or hour == last_hour:
+            keys = {(node_id, at): row for at, row in written.items() if at >= sealed}
+            write_hours(keys, may_reopen=True)
+            sync_incidents(keys, dated.rules(hour))
+            written = {}
     return out
 
 

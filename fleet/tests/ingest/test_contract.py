@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from agent import wire
 from fleet import decode
+from fleet.domain.ports import FLAPS
+from fleet.domain.rules import load_rules
 from fleet.errors import BatchRejected
 from fleet.tests.ingest.strategies import EXAMPLES, batches
 from fleet.tests.ingest.test_values import of, of_type, refusal
@@ -99,6 +101,23 @@ def test_what_the_agent_encodes_is_what_the_server_reads(value: dict[str, Any]) 
     raw = wire.encode(value)
     equal(value, decode.decode(raw), "BATCH")
     equal(value, decode.decode_trusted(raw), "BATCH")
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(batches())
+def test_the_fold_reads_the_same_without_the_counters_that_it_never_asks_for(value: dict[str, Any]) -> None:
+    raw = wire.encode(value)
+    for interval in value["intervals"]:
+        for port in interval.get("ib_ports", ()):
+            downed = (port.pop("counters", None) or {}).get(FLAPS)
+            if downed:
+                port["counters"] = {FLAPS: downed}
+    equal(value, decode.decode_for_fold(raw), "BATCH")
+
+
+def test_no_rule_asks_for_another_counter_of_a_port() -> None:
+    ports = [rule for rule in load_rules().reasons.values() if rule.subject == "port"]
+    assert {name for rule in ports for name in rule.counters} == {FLAPS}
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
