@@ -46,6 +46,9 @@ _PLAIN: dict[str, Any] = {
     "str": str,
     "bool": bool,
     "time": int | msgspec.msgpack.Ext,
+    "counts": dict[str, int],
+    "words": dict[str, str],
+    "strs": tuple[str, ...],
 }
 
 
@@ -60,8 +63,9 @@ def _type_of(field: wire.Field, structs: dict[str, Any], is_limited: bool = True
     if field.type == "map":
         return structs[field.of]
     if not is_limited:
-        arrays = {"counts": dict[str, int], "words": dict[str, str], "strs": tuple[str, ...]}
-        return tuple[structs[field.of], ...] if field.type == "array" else arrays.get(field.type) or _PLAIN[field.type]  # type: ignore[name-defined]
+        if field.type == "array":
+            return tuple[structs[field.of], ...]  # type: ignore[valid-type,name-defined]
+        return _PLAIN[field.type]
     most = Meta(max_length=field.most)
     if field.type == "array":
         return Annotated[tuple[structs[field.of], ...], most]  # type: ignore[valid-type,name-defined]

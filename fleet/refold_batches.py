@@ -55,7 +55,8 @@ class NodeBatches:
                 fresh = batches_of([self.node_id], hour, until)
                 waiting += [one for one in fresh if one.has_bytes and one.sha256 not in done]
                 done.update(one.sha256 for one in fresh)
-            now, later = [], []
+            now: list[Batch] = []
+            later: list[Batch] = []
             for one in waiting:
                 is_next = one.first_hour > hour or (one.first_hour == hour and one.last_hour == hour + 1)
                 (later if is_next and hour < last_hour else now).append(one)

@@ -274,7 +274,7 @@ def _means(work: Work, item: Item, place: Place, gpu: Gpu | None, span: int, mea
     else:
         if works:
             return False
-    return throttle.losses(work, gpu, item, span) == losses
+    return bool(throttle.losses(work, gpu, item, span) == losses)
 
 
 def _go_on(place: Place, steady: Steady, ms: int, slot: int) -> None:
