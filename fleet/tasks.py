@@ -13,6 +13,7 @@ from django_tenants.utils import schema_context
 
 from fleet import probe as probing
 from fleet import silence
+from fleet.alerts.agents_watch import watch_agents
 from fleet.alerts.silence_watch import watch_silence
 from fleet.day_sums import sum_days
 from fleet.domain.state import OtherFormat
@@ -77,8 +78,9 @@ def close_silence() -> int:
 
 @org_task(name="fleet.tasks.close_silence_of_org")
 def close_silence_of_org(org: Org) -> int:
-    """Write the hours of an org's silent nodes, and tell of those that fell silent."""
+    """Write the hours of an org's silent nodes; tell of those that fell silent and of those with two agents."""
     watch_silence(timezone.now())
+    watch_agents(timezone.now())
     return silence.close_silence(timezone.now())
 
 

@@ -17,6 +17,7 @@ DIGESTS = ((0, "each by itself"), (15, "every 15 minutes"), (60, "every hour"), 
 KIND_WORDS = {
     "incident": "incidents",
     "silence": "telemetry silence",
+    "agents": "two agents on one node",
     "budget": "contract uptime that nears a step",
     "deadline": "claim deadlines",
 }

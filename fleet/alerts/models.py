@@ -75,7 +75,8 @@ class Recipient(models.Model):
 
 
 class Thread(models.Model):
-    """One trouble, told under one key: an incident, the silence of a cluster, a contract's budget, a deadline.
+    """One trouble, told under one key: an incident, the silence of a cluster, its nodes with two agents, a contract's
+    budget, a deadline.
 
     The columns repeat what its newest alert said. `key` is unique in the org and names it to the other side.
     """

@@ -41,7 +41,7 @@ def notify(
 ) -> bool:
     """Tell the current org's channels of something. False, and nothing happens, if `dedup` was told before of `key`.
 
-    kind: `incident`, `silence`, `budget`, `deadline`. what: `opened`, `worsened`, `acknowledged`, `resolved`,
+    kind: `incident`, `silence`, `agents`, `budget`, `deadline`. what: `opened`, `worsened`, `acknowledged`, `resolved`,
     `reminder`. severity: `info`, `warning`, `critical`. `key` names the thread (such as `deadline-claim-7`): `opened`
     begins it, `resolved` ends it. `at` is when it happened. `path` is its page within the org, such as `claims/7/`.
     `facts` are JSON for programs. Call it inside the transaction of what it tells of; raises ValueError for a word that

@@ -115,7 +115,7 @@ def _tell(org: Org, channel: Channel, thread: Thread, what: str, at: datetime, n
     is_end = what in ("resolved", "acknowledged")
     if not is_end and not wants(channel, thread):
         return
-    hold = timedelta(seconds=channel.hold_seconds if thread.kind in ("incident", "silence") else 0)
+    hold = timedelta(seconds=channel.hold_seconds if thread.kind in ("incident", "silence", "agents") else 0)
     decision = decide(what, known, now, hold, thread.began_at, thread.ended_at)
     if decision.do == "nothing":
         return

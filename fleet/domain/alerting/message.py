@@ -19,7 +19,7 @@ OTHER_HEADS = {
     "test": "Test",
     CONFIRM: "Please confirm",
 }
-OTHER_KINDS = {"silence": "Silent", "budget": "Uptime", "deadline": "Deadline"}
+OTHER_KINDS = {"silence": "Silent", "agents": "Two agents", "budget": "Uptime", "deadline": "Deadline"}
 
 
 @dataclass(frozen=True)

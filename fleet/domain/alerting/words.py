@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-KINDS = ("incident", "silence", "budget", "deadline")
+KINDS = ("incident", "silence", "agents", "budget", "deadline")
 WHATS = ("opened", "worsened", "acknowledged", "resolved", "reminder")
 SEVERITIES = ("info", "warning", "critical")  # rising
 MAX_TITLE_CHARS = 300
