@@ -4,8 +4,9 @@ The leaves are appended in the order of (received_at, sha256) up to a watermark;
 batch that turns up before the last leaf's place is appended after it. A leaf is the canonical JSON of
 `["goodput/leaf/1", sha256, received_at in microseconds, cluster, node, agent, seq]`; uploads that were refused after a
 valid key, and documents that the org adopted (contract versions, rule sets), have leaves of their own kinds.
-Checkpoints are C2SP notes (origin, size, root) signed Ed25519; each carries the proof that it begins with the one
-before, made from that one's edge and the new leaves alone. Once a day the whole log is hashed again.
+Checkpoints are C2SP notes (origin, size, root, and a line that commits to every revocation of an agent's key) signed
+Ed25519; each carries the proof that it begins with the one before, made from that one's edge and the new leaves alone.
+Once a day the whole log is hashed again.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from django.db import connection, transaction
 from claims.domain.merkle import Checkpoint, Log, consistency_from_edge, leaf_hash, root_of, verify_consistency
 from claims.errors import ProofError
 from claims.models import ContractVersion, Leaf, SignedCheckpoint
-from claims.verify.agents import key_digest, key_name, revocation_name
-from claims.verify.notes import document_bytes, leaf_bytes, refused_bytes
+from claims.verify.agents import KEY_NAME, REVOKED_AT, key_digest, key_name, name_digest, revocation_name
+from claims.verify.notes import document_bytes, leaf_bytes, refused_bytes, revocations_line
 from fleet.agents.selectors import keys_until, revocations_until
 from fleet.dated import amended_of, get_org_dated
 from fleet.domain.rules import LATEST, load_rules
@@ -181,7 +182,8 @@ def make_checkpoint(org: Org, now: datetime) -> SignedCheckpoint | None:
         due = not SignedCheckpoint.objects.filter(is_audited=True, made_at__gt=now - AUDIT_EVERY).exists()
         if due:
             audit(size, log.root())
-        text = Checkpoint(origin_of(org), size, log.root()).text()
+        line = revocations_line([end for _, end in revocations()])
+        text = Checkpoint(origin_of(org), size, log.root(), (line,)).text()
         return SignedCheckpoint.objects.create(
             size=size,
             root=log.root(),
@@ -192,6 +194,19 @@ def make_checkpoint(org: Org, now: datetime) -> SignedCheckpoint | None:
             is_audited=due,
             made_at=now,
         )
+
+
+def revocations(size: int | None = None) -> list[tuple[Leaf, tuple[str, str]]]:
+    """The ends of agents' keys in the order of their leaves, of the first `size` leaves or of all: (the leaf, its line
+    of the list that checkpoints commit to).
+    """
+    leaves = Leaf.objects.filter(what=Leaf.What.DOCUMENT, detail__startswith=KEY_NAME, detail__contains=REVOKED_AT)
+    if size is not None:
+        leaves = leaves.filter(position__lt=size)
+    return [
+        (leaf, (name_digest(leaf.detail.rpartition(REVOKED_AT)[0]), str(micros(leaf.received_at))))
+        for leaf in leaves.order_by("position")
+    ]
 
 
 def audit(size: int, root: bytes) -> None:
@@ -260,4 +275,5 @@ __all__ = [
     "load_key",
     "make_checkpoint",
     "micros",
+    "revocations",
 ]

@@ -249,19 +249,21 @@ def _take(proof: Sequence[bytes], at: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a log signs: its name, its size, its root."""
+    """What a log signs: its name, its size, its root, and lines of its own (C2SP: extension lines)."""
 
     origin: str
     size: int
     root: bytes
+    extensions: tuple[str, ...] = ()
 
     def text(self) -> str:
         """The body of the note, with its last newline; signatures follow after an empty line."""
-        return f"{self.origin}\n{self.size}\n{base64.b64encode(self.root).decode()}\n"
+        own = "".join(f"{line}\n" for line in self.extensions)
+        return f"{self.origin}\n{self.size}\n{base64.b64encode(self.root).decode()}\n{own}"
 
 
 def read_checkpoint(text: str) -> Checkpoint:
-    """The checkpoint of a note's body; what follows its third line is not looked at. Raises ProofError."""
+    """The checkpoint of a note, or of its body alone. Raises ProofError."""
     lines = text.split("\n")
     if len(lines) < 4 or not lines[0]:
         raise ProofError("A checkpoint has an origin, a size and a root, each on a line.", "checkpoint")
@@ -273,4 +275,5 @@ def read_checkpoint(text: str) -> Checkpoint:
         raise ProofError("The root of a checkpoint is no base64.", "root") from error
     if len(root) != HASH_BYTES:
         raise ProofError("The root of a checkpoint has not 32 bytes.", "root")
-    return Checkpoint(lines[0], int(lines[1]), root)
+    own = lines[3 : lines.index("", 3)] if "" in lines[3:] else lines[3:]
+    return Checkpoint(lines[0], int(lines[1]), root, tuple(own))

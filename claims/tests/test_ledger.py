@@ -6,7 +6,6 @@ import base64
 import hashlib
 import stat
 from collections.abc import Iterator
-from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 from django_tenants.utils import tenant_context
@@ -29,12 +29,12 @@ from claims.pack_agents import agents_of
 from claims.services import add_contract, read_terms
 from claims.tasks import checkpoint_org
 from claims.tests.months import terms
-from claims.verify.agents import check_signed, revocation_name
+from claims.verify.agents import check_revocations, check_signed, revocation_name
 from claims.verify.ed25519 import verify
 from claims.verify.notes import open_note, public_key, refused_bytes
 from claims.verify.pack_file import MANIFEST_TAG
 from fleet.agents.models import AgentKey
-from fleet.agents.services import revoke
+from fleet.agents.services import accept, revoke
 from fleet.errors import BatchRejected
 from fleet.ingest import receive
 from fleet.refusals import keep_refusal
@@ -226,16 +226,43 @@ def test_a_keys_revocation_is_a_leaf_and_a_pack_that_tells_it_otherwise_fails(in
     assert Leaf.objects.get(detail=name).received_at == row.changed_at
     said = agents_of([SimpleNamespace(agent_id=row.agent_id, signature=None)], made.size, Proofs(all_hashes(made.size)))
     (key,) = said["keys"]
-    earlier = {**key, "revoked_us": str(int(key["revoked_us"]) - 1)}
-    for told, is_good in ((key, True), (earlier, False), ({**key, "revoked_us": None}, False)):
+    ends = said["revocations"]
+
+    def found(told: dict[str, Any], ends: Any, *notes: str) -> str:
         files = {
-            "agents.json": canonical_json({"keys": [told], "signatures": {}}),
+            "agents.json": canonical_json({"keys": [told], "signatures": {}, "revocations": ends}),
             "windows.json": b"[]",
             "skeleton.json": b"[]",
-            "checkpoints/1.note": made.note.encode(),
+            **{f"checkpoints/{at}.note": note.encode() for at, note in enumerate(notes)},
         }
-        with nullcontext() if is_good else pytest.raises(ProofError):
+        try:
             check_signed(files, lambda: [])
-    again = make_checkpoint(inside, timezone.now() + 2 * LATER)
+            return "none" if check_revocations(files) is None else "good"
+        except ProofError as error:
+            return str(error)
+
+    left_out = {**key, "revoked_us": None, "revocation": None}
+    earlier = {**key, "revoked_us": str(int(key["revoked_us"]) - 1)}
+    assert found(key, ends, made.note) == "good"
+    assert "another end" in found(earlier, ends, made.note)
+    assert "another end" in found(left_out, ends, made.note)
+    assert "the log holds an end" in found({**key, "revoked_us": None}, [], made.note).lower()
+    assert "commits to" in found(left_out, [], made.note)
+    assert "commits to" in found(key, [*ends, ["00" * 32, "1"]], made.note)
+    bare = made.note.replace(made.note.splitlines()[3] + "\n", "")
+    assert found(left_out, [], bare) == "none"
+    send(inside, 2, 1)
+    accept(row, inside, actor="test")  # taken back: the log's first word about its end stands
+    later = make_checkpoint(inside, timezone.now() + 2 * LATER)
+    assert later is not None
+    tree = Proofs(all_hashes(later.size))
+    again_said = agents_of([SimpleNamespace(agent_id=row.agent_id, signature=None)], later.size, tree)
+    (again_key,) = again_said["keys"]
+    assert again_key["revoked_us"] == key["revoked_us"]
+    assert found(again_key, again_said["revocations"], made.note, later.note) == "good"
+    bare = later.note.replace(later.note.splitlines()[3] + "\n", "")
+    assert "commits to no revocations" in found(again_key, again_said["revocations"], made.note, bare)
+    call_command("check_log", org=inside.slug)
+    again = make_checkpoint(inside, timezone.now() + 3 * LATER)
     assert again is not None
-    assert again.size == made.size
+    assert again.size == later.size

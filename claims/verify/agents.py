@@ -20,10 +20,11 @@ from claims.domain.merkle import read_checkpoint, verify_inclusion
 from claims.errors import ProofError
 from claims.verify.documents import enclosed, read
 from claims.verify.ed25519 import verify
-from claims.verify.notes import document_bytes
+from claims.verify.notes import REVOCATIONS, document_bytes, revocations_line
 
 Files = Mapping[str, bytes]
 FILE = "agents.json"
+KEY_NAME, REVOKED_AT = "agent key ", " revoked at "  # in the names of leaves
 VALID, EARLY, REVOKED, UNKNOWN, UNSIGNED, BAD = "valid", "early", "revoked", "unknown", "unsigned", "bad"
 WORDS = {
     UNSIGNED: "unsigned",
@@ -57,12 +58,17 @@ class Signed:
 
 def key_name(public: bytes, agent: str) -> str:
     """What the log calls an enrolled key."""
-    return f"agent key {fingerprint(public)} of {agent}"
+    return f"{KEY_NAME}{fingerprint(public)} of {agent}"
 
 
 def revocation_name(public: bytes, agent: str, revoked_us: int) -> str:
     """What the log calls the end of an enrolled key; one that was accepted again may end twice."""
-    return f"{key_name(public, agent)} revoked at {revoked_us}"
+    return f"{key_name(public, agent)}{REVOKED_AT}{revoked_us}"
+
+
+def name_digest(name: str) -> str:
+    """What the list of revocations calls a key, by its name in the log: it tells nobody else's."""
+    return hashlib.sha256(name.encode()).hexdigest()
 
 
 def key_digest(public: bytes) -> str:
@@ -145,11 +151,51 @@ def _key(plain: Mapping[str, Any], files: Files) -> AgentKey:
     if is_logged:
         _check_leaf(files, public, enrolled, key_name(public, agent), plain["index"], plain["path"])
     ended = plain.get("revocation")  # an older pack names none
+    listed = _first_ends(files).get(name_digest(key_name(public, agent)))
+    if listed is not None and listed != revoked:
+        raise ProofError(f"The log holds another end of the key {fingerprint(public)} than the pack says.", "key")
     if ended is not None:
         if revoked is None:
             raise ProofError(f"The log holds an end of the key {fingerprint(public)}, and the pack says none.", "key")
         _check_leaf(files, public, revoked, revocation_name(public, agent, revoked), ended["index"], ended["path"])
     return AgentKey(agent, plain["node"], public, enrolled, revoked, is_logged)
+
+
+def _first_ends(files: Files) -> dict[str, int]:
+    """When each key that the log says was revoked was so first, in microseconds."""
+    found: dict[str, int] = {}
+    for name, at in read(files, FILE).get("revocations", ()):
+        found.setdefault(name, int(at))
+    return found
+
+
+def check_revocations(files: Files) -> int | None:
+    """How many ends of keys the log holds, all of which the pack lists; None where its checkpoints commit to none.
+
+    Raises ProofError where a checkpoint commits to other ones, or a later one to fewer.
+    """
+    ends = read(files, FILE).get("revocations", []) if FILE in files else []
+    notes = sorted(
+        (read_checkpoint(raw.decode()) for file, raw in files.items() if file.endswith(".note")),
+        key=lambda one: one.size,
+    )
+    before = None
+    for note in notes:
+        lines = [line for line in note.extensions if line.split(" ", 1)[0] == REVOCATIONS]
+        if not lines:
+            if before is not None:
+                raise ProofError(
+                    f"The checkpoint of {note.size} commits to no revocations, and earlier ones do.", "key"
+                )
+            continue
+        (line,) = lines
+        number = int(line.split(" ")[1])
+        if number < (before or 0) or line != revocations_line(ends[:number]):
+            raise ProofError(f"The revocations are not those that the checkpoint of {note.size} commits to.", "key")
+        before = number
+    if before is not None and before != len(ends):
+        raise ProofError("Revocations are listed that no checkpoint commits to.", "key")
+    return before
 
 
 def _check_leaf(files: Files, public: bytes, at_us: int, name: str, index: str, path: Sequence[str]) -> None:
@@ -182,11 +228,13 @@ __all__ = [
     "FILE",
     "AgentKey",
     "Signed",
+    "check_revocations",
     "check_signed",
     "judge",
     "judge_some",
     "key_digest",
     "key_name",
+    "name_digest",
     "revocation_name",
     "sentence",
 ]

@@ -15,6 +15,7 @@ from claims.verify.checks_integrity import (
     inclusion_check,
     known_key_check,
     manifest_check,
+    revocations_check,
     sequence_check,
     signature_check,
 )
@@ -70,6 +71,7 @@ CHECKS = (
     ("consistency", INTEGRITY, consistency_check),
     ("inclusion", INTEGRITY, inclusion_check),
     ("sequence", INTEGRITY, sequence_check),
+    ("revocations", INTEGRITY, revocations_check),
     ("result", ARITHMETIC, result_check),
     ("amount", ARITHMETIC, amount_check),
     ("tables", ARITHMETIC, tables_check),

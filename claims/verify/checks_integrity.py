@@ -12,6 +12,7 @@ from typing import Any
 
 from claims.domain.merkle import Inclusions, leaf_hash, read_checkpoint, verify_consistency
 from claims.errors import ProofError
+from claims.verify.agents import check_revocations
 from claims.verify.batches import hash_of_batch
 from claims.verify.clocks import clock_lines
 from claims.verify.documents import enclosed, read
@@ -87,6 +88,17 @@ def consistency_check(files: Files, known_key: str, work: Work) -> tuple[str, st
             raise Wrong("The checkpoints do not grow.")
         verify_consistency(old.size, old.root, new.size, new.root, [bytes.fromhex(one) for one in more["proof"]])
     return PASS, "each checkpoint continues the one before"
+
+
+def revocations_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
+    """No end of an agent's key was left out of the pack."""
+    try:
+        found = check_revocations(files)
+    except ProofError as error:
+        raise Wrong(str(error)) from error
+    if found is None:
+        return NOT_PROVEN, "the checkpoints commit to no revocations: whether one was left out is not proved"
+    return PASS, f"the {found} revocations of agents' keys are all that the last checkpoint commits to"
 
 
 def batches_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
+from collections.abc import Sequence
 
 from claims.errors import ProofError
 from fleet.domain.signed_notes import ED25519, key_id
@@ -25,6 +27,18 @@ def document_bytes(digest: str, adopted_us: int, name: str) -> bytes:
     """The bytes of the leaf of a document that the org adopted: a contract's version, a rule set, an amendment."""
     parts = ["goodput/document/1", digest, str(adopted_us), name]
     return json.dumps(parts, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+#: What begins the line of a checkpoint that commits to the ends of agents' keys.
+REVOCATIONS = "revocations"
+
+
+def revocations_line(ends: Sequence[Sequence[str]]) -> str:
+    """The line of a checkpoint that commits to the ends of agents' keys: how many, and the SHA-256 of their list, each
+    `[SHA-256 of the key's name in the log, hex; microseconds]`, in the order of their leaves.
+    """
+    raw = json.dumps([list(one) for one in ends], separators=(",", ":")).encode()
+    return f"{REVOCATIONS} {len(ends)} {hashlib.sha256(raw).hexdigest()}"
 
 
 def public_key(verifier: str) -> tuple[str, bytes]:

@@ -32,10 +32,12 @@ connection, and gives four answers. To bind the pack to a key that you know from
 * The verdicts of the claimed time follow from these batches, from the state in `states/` on.
 * Under rules that the claimant amended: what the month comes to without the amendments (`unamended` in result.json).
 * The batches, and the list of every batch of the month, are what the log with this key committed to.
+* No revocation of an agent's key is missing that a checkpoint in here commits to.
 
 ## What it does not prove
 * That the batches tell the truth. The agent ran under the claimant's root. A batch's signature says which installation
   made it; whoever rules that machine can make it sign anything.
+* That a key was revoked as soon as it was known to be lost: the log says when the claimant revoked it.
 * That the log was not made afterwards, outside of two anchors. Whoever holds the log's key can sign another one; what
   an anchor covers can't be changed by anybody from its instant on. A time stamp or an instance token is proved by its
   signature: compare certificate or key with the one that you know. A mail or a ticket is proved to who received it.
