@@ -66,13 +66,13 @@ units = [{ name = "sim-0001", members = [MEMBERS] }]
 """
 
 
-def plan_for(now: datetime) -> Plan:
-    """The last two days of the newest month that has been over for a day; a seed with a lost GPU in them."""
+def plan_for(now: datetime, days: int = DAYS) -> Plan:
+    """The last days of the newest month that has been over for a day; a seed with a lost GPU in them."""
     first = (now - timedelta(days=1, hours=1)).astimezone(UTC).replace(day=1)
     month = f"{first - timedelta(days=1):%Y-%m}"
     end_ms = calendar_month(month).end_ms
     for seed in range(1, 400):
-        plan = Plan("demo-claim", 1, end_ms - DAYS * DAY_MS, end_ms, seed)
+        plan = Plan("demo-claim", 1, end_ms - days * DAY_MS, end_ms, seed)
         faults = [one for one in truth(plan) if one["kind"] == "xid79"]
         inside = [one for one in faults if one["first_ms"] > plan.first_ms and one["end_ms"] < plan.end_ms - 7_200_000]
         if inside:
@@ -80,22 +80,24 @@ def plan_for(now: datetime) -> Plan:
     raise PackError("No seed has a lost GPU in these days.")
 
 
-def make_demo_pack(now: datetime, progress: Progress = lambda done, of: None, with_pdf: bool = False) -> bytes:
-    """The pack of a simulated claim."""
+def make_demo_pack(
+    now: datetime, progress: Progress = lambda done, of: None, with_pdf: bool = False, days: int = DAYS
+) -> bytes:
+    """The pack of a simulated claim about the last `days` of a month."""
     connection.set_schema_to_public()  # type: ignore[attr-defined]
     try:
         with transaction.atomic():
             org = create_org(f"demo-claim-{secrets.token_hex(4)}", "Simulated sample")
             try:
-                return _in(org, now, progress, with_pdf)
+                return _in(org, now, progress, with_pdf, days)
             finally:
                 transaction.set_rollback(True)
     finally:
         connection.set_schema_to_public()  # type: ignore[attr-defined]
 
 
-def _in(org: Org, now: datetime, progress: Progress, with_pdf: bool) -> bytes:
-    plan = plan_for(now)
+def _in(org: Org, now: datetime, progress: Progress, with_pdf: bool, days: int) -> bytes:
+    plan = plan_for(now, days)
     key = KeyInfo(0, "demo", frozenset({"ingest"}), "", None, org.pk, org.slug, org.schema_name)
     with tenant_context(org):
         sign = _enrolled(plan, key)

@@ -124,7 +124,7 @@ def gather(contract: Contract, month: str, now: datetime) -> Gathered:
     now_slot = (ms_at(now) or 0) // SLOT_MS
     first_ms = period.start_ms - MARGIN_MS
     end_ms = min(period.end_ms + MARGIN_MS, now_slot * SLOT_MS)
-    nodes = _nodes(contract, terms)
+    nodes = covered_nodes(contract, terms)
     spans = rule_spans(first_ms, end_ms)
     facts, digests = _facts(nodes, first_ms, end_ms, spans)
     witnessed, witnesses = _witnesses(terms, nodes, first_ms, end_ms, ms_at(now) or 0)
@@ -165,7 +165,7 @@ def gather(contract: Contract, month: str, now: datetime) -> Gathered:
     return Gathered(version, terms, inputs, frozen, any(node.cluster.is_simulated for node in nodes))
 
 
-def _nodes(contract: Contract, terms: Terms) -> list[Node]:
+def covered_nodes(contract: Contract, terms: Terms) -> list[Node]:
     """The nodes that the contract's units lie on, the longest known first; raises InputsError for a name of two.
 
     A name whose node was merged into another one means that one's history, and the node comes called as the contract

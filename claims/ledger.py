@@ -17,7 +17,15 @@ from datetime import UTC, datetime, timedelta
 
 from django.db import connection, transaction
 
-from claims.domain.merkle import Checkpoint, Log, consistency_from_edge, leaf_hash, root_of, verify_consistency
+from claims.domain.merkle import (
+    Checkpoint,
+    Log,
+    consistency_from_edge,
+    leaf_hash,
+    missing_nodes,
+    root_of,
+    verify_consistency,
+)
 from claims.errors import ProofError
 from claims.models import ContractVersion, Leaf, SignedCheckpoint
 from claims.verify.agents import KEY_NAME, REVOKED_AT, key_digest, key_name, name_digest, revocation_name
@@ -253,6 +261,11 @@ class Proofs:
                 path.append(level[sibling])
             index >>= 1
         return path
+
+    def beside(self, indexes: Iterable[int]) -> Iterator[bytes]:
+        """What the root needs beside these leaves: one proof for all of them."""
+        for level, index in missing_nodes(len(self._levels[0]), indexes):
+            yield self._levels[level][index]
 
 
 def _node(left: bytes, right: bytes) -> bytes:

@@ -17,7 +17,6 @@ from django.utils import timezone
 
 import fleet.domain.rules as rules_package
 from claims.claimed import MARGIN_HOURS, find_windows
-from claims.domain.month_runs import decode
 from claims.domain.rule_spans import read_spans
 from claims.errors import PackError, PdfUnavailable
 from claims.inputs import canonical_json
@@ -30,6 +29,7 @@ from claims.verify.beside import Under, without_amendments
 from claims.verify.clocks import HEAD, clock_lines
 from claims.verify.pack_file import ANCHORED, MANIFEST_TAG, UNANCHORED, ZIP_DATE
 from claims.verify.setting import Recording
+from claims.verify.tables import SLOTS, slot_lines
 from claims.verify.words import verify_md
 from fleet import evidence
 from fleet.bodies import decompress
@@ -159,7 +159,7 @@ def incidents_csv(result: dict[str, Any]) -> bytes:
 def _runs(report: Report) -> dict[str, bytes]:
     """Each node's verdict runs as the report used them, and the tables that a person can open in a sheet."""
     files: dict[str, bytes] = {}
-    slots, hours = [], []
+    hours = []
     first, end = _period_slots(report)
     for one in report.inputs["node_months"]:
         kept = NodeMonth.objects.filter(node_id=int(one["id"]), month=one["month"], digest=one["digest"]).first()
@@ -168,23 +168,15 @@ def _runs(report: Report) -> dict[str, bytes]:
                 f"The verdicts of {one['node']} in {one['month']} were folded again since the report was issued. "
                 "Restate the report, then make its pack."
             )
-        raw = decompress(kept.body)
-        files[f"runs/{one['id']}-{one['month']}.json"] = raw
-        for subject, line in sorted(decode(raw).items()):
-            for a, b, verdict in line:
-                a, b = max(a, first), min(b, end)
-                if a < b:
-                    codes = (" ".join(verdict.certain), " ".join(verdict.possible))
-                    weights = (verdict.nominal, verdict.lower, verdict.upper)
-                    slots.append((one["node"], subject, a, b, verdict.state.value, *weights, *codes))
+        files[f"runs/{one['id']}-{one['month']}.json"] = decompress(kept.body)
     for node_id, name in sorted({(int(one["id"]), one["node"]) for one in report.inputs["node_months"]}):
         found = NodeHour.objects.filter(
             node_id=node_id, hour__gte=first // SLOTS_PER_HOUR, hour__lt=-(-end // SLOTS_PER_HOUR)
         ).order_by("hour")
         for row in found.values_list("hour", "gpus", "unknown_s", "down_s", "degraded_s", "lower_sum", "upper_sum"):
             hours.append((name, datetime.fromtimestamp(row[0] * 3600, UTC).strftime("%Y-%m-%dT%H:00Z"), *row[1:]))
-    head = ("node", "subject", "first_slot", "end_slot", "state", "nominal", "lower", "upper", "certain", "possible")
-    files["slots.csv"] = _csv(head, slots)
+    frozen = {"inputs.json": canonical_json(report.inputs), "result.json": canonical_json(report.result)}
+    files["slots.csv"] = _csv(SLOTS, slot_lines({**files, **frozen}))
     columns = ("node", "hour_utc", "gpus", "unknown_s", "down_s", "degraded_s", "lower_weight_s", "upper_weight_s")
     files["hourly.csv"] = _csv(columns, hours)
     return files
@@ -228,7 +220,9 @@ def _evidence(report: Report, checkpoint: SignedCheckpoint | None) -> dict[str, 
     files["windows.json"] = canonical_json(windows)
     files["skeleton.json"] = canonical_json(skeleton)
     files["clock.csv"] = _csv(HEAD, clock_lines(files))
-    files["proofs.json"] = canonical_json({"size": str(size), "inclusion": proofs})
+    logged = [int(one["leaf"]) for one in skeleton if one["leaf"] is not None]
+    shared = [] if tree is None or not logged else [hashed.hex() for hashed in tree.beside(logged)]
+    files["proofs.json"] = canonical_json({"size": str(size), "inclusion": proofs, "skeleton": shared})
     for signed in SignedCheckpoint.objects.filter(size__lte=size).order_by("size"):
         files[f"checkpoints/{signed.size:012d}.note"] = signed.note.encode()
         files[f"checkpoints/{signed.size:012d}.json"] = canonical_json(

@@ -13,7 +13,8 @@ def within(contracts: Iterable[Contract], clusters: Sequence[str]) -> list[Contr
     """Those of the contracts that lie wholly within the clusters; all of them where there is no restriction.
 
     A contract of one cluster lies in that one. Else every node that any version of it names must be known in these
-    clusters and nowhere else: a contract of nodes that nobody has heard of is not shown to restricted people.
+    clusters and nowhere else: a contract of nodes that nobody has heard of is not shown to restricted people. A node
+    that was merged into another one lies where that one does.
     """
     found = list(contracts)
     if not clusters:
@@ -21,8 +22,10 @@ def within(contracts: Iterable[Contract], clusters: Sequence[str]) -> list[Contr
     names = {one.pk: node_names(one) for one in found if not one.cluster}
     lies: dict[str, set[str]] = {}
     wanted = {name for mine in names.values() for name in mine}
-    for name, cluster in Node.objects.filter(name__in=wanted, merged_into=None).values_list("name", "cluster__name"):
-        lies.setdefault(name, set()).add(cluster)
+    for name, cluster, joined in Node.objects.filter(name__in=wanted).values_list(
+        "name", "cluster__name", "merged_into__cluster__name"
+    ):
+        lies.setdefault(name, set()).add(joined or cluster)
     allowed = set(clusters)
 
     def is_within(one: Contract) -> bool:

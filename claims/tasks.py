@@ -1,4 +1,4 @@
-"""Celery: hourly checkpoints of each org's log, and drafts of the last month on the first days of a month."""
+"""Celery: hourly checkpoints of each org's log, and drafts of each contract's last period after it ended."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from claims import tending
 from claims.anchors import making as anchoring
 from claims.budgets import watch_budgets
 from claims.errors import ClaimsError
+from claims.inputs import period_for, running_month, version_for
 from claims.ledger import make_checkpoint
-from claims.selectors import list_contracts, month_of, months_before
+from claims.models import Contract, ms_at
+from claims.selectors import list_contracts, months_before
 from claims.services_reports import draft_report
 from claims.tickets import tell_of_tickets
 from orgs.models import Org
 from orgs.tasks import MOST_SPREAD_SECONDS, fan_out, org_task
 
 log = logging.getLogger(__name__)
-DRAFT_DAYS = range(1, 6)  # on which days of a month the month before is drafted
+DRAFT_DAYS = 5  # after its end in which a period is drafted
 
 
 def _active() -> list[int]:
@@ -72,11 +74,16 @@ def tend_all() -> int:
 
 
 @org_task(name="claims.tasks.draft_org")
-def draft_org(org: Org, month: str) -> int:
-    """Draft a month for every contract that has none issued; how many. What can't be drafted is logged and skipped."""
+def draft_org(org: Org) -> int:
+    """Draft the period that ended last for every contract that has none of it issued; how many.
+
+    What can't be drafted is logged and skipped.
+    """
     done = 0
+    now = timezone.now()
     for contract in list_contracts():
-        if contract.reports.filter(month=month).exclude(status="draft").exists():
+        month = month_to_draft(contract, now)
+        if month is None or contract.reports.filter(month=month).exclude(status="draft").exists():
             continue
         try:
             draft_report(contract, month)
@@ -88,14 +95,15 @@ def draft_org(org: Org, month: str) -> int:
 
 @shared_task(name="claims.tasks.draft_all")  # type: ignore[untyped-decorator]
 def draft_all() -> int:
-    """On the first days of a month: a draft of the month before for every org, spread out; how many orgs."""
-    now = timezone.now()
-    if not is_draft_day(now):
-        return 0
-    month = months_before(month_of(now), 2)[0]
-    return fan_out(draft_org, _active(), month, over=MOST_SPREAD_SECONDS, expires=3600)
+    """Drafts of the periods that ended in the last days for every org, spread out; how many orgs."""
+    return fan_out(draft_org, _active(), over=MOST_SPREAD_SECONDS, expires=3600)
 
 
-def is_draft_day(now: datetime) -> bool:
-    """Whether this is one of a month's first days, in UTC."""
-    return now.day in DRAFT_DAYS
+def month_to_draft(contract: Contract, now: datetime) -> str | None:
+    """The contract's period before the running one while it ended not long ago: its zone and billing day decide."""
+    month = months_before(running_month(contract, now), 2)[0]
+    try:
+        period = period_for(version_for(contract, month).load(), month)
+    except ClaimsError:
+        return None
+    return month if 0 <= (ms_at(now) or 0) - period.end_ms < DRAFT_DAYS * 86_400_000 else None

@@ -17,7 +17,7 @@ from claims.domain.facts import ancestors
 from claims.domain.incidents import Incident as Outage
 from claims.domain.rows import TICKET
 from claims.errors import ClaimsError
-from claims.inputs import running_month, version_for
+from claims.inputs import covered_nodes, running_month, version_for
 from claims.models import Contract, Overlay
 from claims.selectors import list_contracts
 from claims.windows import subjects_of
@@ -48,17 +48,15 @@ def tickets_due(contract: Contract, now: datetime) -> list[Due]:
     """The open faults that count under the contract, have no ticket, and whose clock waits for one."""
     try:
         terms = version_for(contract, running_month(contract, now)).load()
+        called = {node.pk: node.name for node in covered_nodes(contract, terms)}
     except ClaimsError:
         return []
     if terms.clock_start not in ("ticket", "acknowledgement"):
         return []
     names = {name: unit for unit in terms.units for name in (unit.name, *unit.members)}
-    nodes = {above for name in names for above in ancestors(name)}
-    found = Incident.objects.select_related("node").filter(
-        is_open=True, withdrawn_at=None, reported_at=None, node__name__in=nodes
+    found = Incident.objects.select_related("node__cluster").filter(
+        is_open=True, withdrawn_at=None, reported_at=None, node__in=list(called)
     )
-    if contract.cluster:
-        found = found.filter(cluster__name=contract.cluster)
     rules = get_org_dated().book.at(hour_at(now)).reasons
     open_rows = Overlay.objects.filter(
         Q(contract=contract) | Q(contract=None), Q(ends_at=None) | Q(ends_at__gt=now), kind=TICKET, withdrawn_at=None
@@ -67,6 +65,7 @@ def tickets_due(contract: Contract, now: datetime) -> list[Due]:
     note = newest_note()
     out = []
     for one in found.order_by("first_slot"):
+        one.node.name = called[one.node_id]  # as the contract calls it, whatever it was merged into
         rule = rules.get(one.code)
         unit = _unit_of(one, names)
         if rule is None or rule.category not in terms.counts or unit is None:

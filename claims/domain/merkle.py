@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from claims.errors import ProofError
@@ -155,6 +155,48 @@ class Inclusions:
         if not is_known and found != self._root:
             raise ProofError(f"Leaf {index} is not in the log with this root.", "root")
         self._nodes.update(seen)
+
+
+def missing_nodes(size: int, indexes: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(level, index) of the nodes that the root of `size` leaves needs beside these leaves, level by level upwards."""
+    known = set(indexes)
+    width, level = size, 0
+    while width > 1:
+        for index in sorted(known):
+            if index ^ 1 < width and index ^ 1 not in known:
+                yield level, index ^ 1
+        known = {index >> 1 for index in known}
+        width, level = (width + 1) // 2, level + 1
+
+
+def root_with(size: int, leaves: Mapping[int, bytes], nodes: Iterable[bytes]) -> bytes:
+    """The root of `size` leaves from some leaf hashes and the hashes of `missing_nodes`. Raises ProofError."""
+    if not leaves or not all(0 <= index < size for index in leaves):
+        raise ProofError(f"These are no leaves of a log of {size}.", "index")
+    given = iter(nodes)
+    known = dict(leaves)
+    width = size
+    while width > 1:
+        above: dict[int, bytes] = {}
+        for index in sorted(known):
+            if index >> 1 in above:
+                continue
+            other = index ^ 1
+            if other >= width:
+                above[index >> 1] = known[index]
+                continue
+            sibling = known.get(other)
+            if sibling is None:
+                sibling = next(given, b"")
+                if len(sibling) != HASH_BYTES:
+                    raise ProofError("The proof ends too early.", "proof")
+            pair = (sibling, known[index]) if index & 1 else (known[index], sibling)
+            above[index >> 1] = node_hash(*pair)
+        known = above
+        width = (width + 1) // 2
+    if next(given, None) is not None:
+        raise ProofError("The proof has hashes too many.", "proof")
+    return known[0]
 
 
 def consistency_proof(hashes: Sequence[bytes], old: int) -> list[bytes]:

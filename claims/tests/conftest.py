@@ -11,6 +11,7 @@ from django_tenants.utils import tenant_context
 
 from claims.services import Actor, add_contract, add_overlay, read_terms
 from claims.tests.months import DOWN, fill, terms
+from claims.tests.packs import Made, make
 
 NOW = datetime(2026, 11, 9, 8, tzinfo=UTC)
 
@@ -35,3 +36,10 @@ def contract(actor: Actor) -> Any:
         starts_at="2026-09-01T00:00:00+02:00",
     )
     return version.contract
+
+
+@pytest.fixture(scope="session")
+def made(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The pack of the simulated claim, made once for all tests; they don't change it."""
+    with django_db_blocker.unblock():
+        return make(tmp_path_factory.mktemp("var"))

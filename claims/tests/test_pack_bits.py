@@ -10,9 +10,8 @@ import pytest
 
 from claims import pdf
 from claims.errors import PdfUnavailable
-from claims.tests.test_verify import FAIL, Made, made, verdict
-
-__all__ = ["made"]  # the fixture
+from claims.tests.packs import Made, verdict
+from claims.verify.checks import FAIL
 
 
 @pytest.mark.django_db

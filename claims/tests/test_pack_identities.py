@@ -31,7 +31,6 @@ def test_the_pack_of_a_merged_and_renamed_node_folds_from_both_identities(
 ) -> None:
     """The contract names the node as it was called; its batches are the survivor's since."""
     settings.GOODPUT_VAR = tmp_path
-    monkeypatch.setattr(demo, "DAYS", 1)
     add = demo.add_contract
 
     def after_a_merger(terms: Any, actor: Actor) -> Any:
@@ -47,7 +46,7 @@ def test_the_pack_of_a_merged_and_renamed_node_folds_from_both_identities(
         return add(terms, actor)
 
     monkeypatch.setattr(demo, "add_contract", after_a_merger)
-    files = read_pack(io.BytesIO(demo.make_demo_pack(NOW)))
+    files = read_pack(io.BytesIO(demo.make_demo_pack(NOW, days=1)))
     months = json.loads(files["inputs.json"])["node_months"]
     assert {one["node"] for one in months} == {"sim-0001"}
     found = {one.check: one for one in check_pack(files)}

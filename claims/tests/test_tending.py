@@ -17,9 +17,11 @@ from claims.api import month_in
 from claims.inputs import gather, running_month
 from claims.ledger import make_checkpoint
 from claims.models import Anchor, Claim
+from claims.scope import may_see
 from claims.services import Actor, add_contract, add_overlay, read_terms
 from claims.services_claims import file_claim
 from claims.services_reports import issue_report
+from claims.tasks import month_to_draft
 from claims.tending import remind, tend_org
 from claims.tests.conftest import NOW
 from claims.tests.months import fill, terms
@@ -238,3 +240,31 @@ def test_pages_and_api_mean_the_contracts_running_period_where_no_month_is_named
     assert chosen_month(ask.get("/"), month, late) == "2026-11"
     assert chosen_month(ask.get("/?month=2026-09"), one, at) == "2026-09"
     assert month_in({}, one) == running_month(one, timezone.now())
+
+
+def test_a_period_is_drafted_in_the_days_after_it_ended_in_the_contracts_own_time(actor: Actor) -> None:
+    text = terms(zone='"Europe/Berlin"\nperiod_kind = "billing_cycle"\nanchor_day = 15', name='"Cycle"')
+    cycle = add_contract(read_terms(text), actor).contract
+    month = add_contract(read_terms(terms(name='"Month"')), actor).contract
+    new_month = datetime(2026, 10, 31, 23, 30, tzinfo=UTC)  # November in Berlin
+    assert month_to_draft(month, new_month) == "2026-10"
+    assert month_to_draft(month, new_month - timedelta(hours=1)) is None  # still October there
+    assert month_to_draft(month, new_month + timedelta(days=4)) == "2026-10"
+    assert month_to_draft(month, new_month + timedelta(days=5)) is None
+    assert month_to_draft(cycle, new_month) is None
+    assert month_to_draft(cycle, datetime(2026, 11, 16, tzinfo=UTC)) == "2026-10"
+
+
+def test_a_merged_nodes_contract_lies_where_the_other_one_does_and_asks_for_its_ticket(actor: Actor) -> None:
+    node = fill()
+    other = fill("gpu-900", cluster="train-b")
+    terms_of_it = read_terms(terms(clock_start='"ticket"'))
+    contract = add_contract(terms_of_it, actor, entitled_from="2026-09-01T00:00:00Z").contract
+    assert (may_see(contract, ["train-a"]), may_see(contract, ["train-b"])) == (True, False)
+    node.merged_into = other
+    node.save()
+    assert (may_see(contract, ["train-a"]), may_see(contract, ["train-b"])) == (False, True)
+    incident = open_incident(other)
+    (due,) = tickets_due(contract, datetime(2026, 10, 2, 20, tzinfo=UTC))
+    assert (due.unit, due.incident.pk) == ("gpu-017", incident.pk)
+    assert "gpu-017" in due.draft.body

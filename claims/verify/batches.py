@@ -38,13 +38,14 @@ def decoder() -> Callable[[bytes], Any]:
 
 class BatchFacts(NamedTuple):
     """What other checks than the fold need of a batch: the hash of its content, hex, its samples' instants (ms), what
-    its clocks said.
+    its clocks said, the node that it names.
     """
 
     sha256: str
     instants: tuple[int, ...]
     clocks: tuple[str, ...]
     errors_ms: tuple[int, ...]
+    node: str
 
 
 #: Facts by the batch's own bytes, so that no pack can leave wrong ones behind for another.
@@ -60,6 +61,7 @@ def remember(body: bytes, raw: bytes, batch: Any) -> BatchFacts:
         tuple(interval.ts for interval in batch.intervals),
         tuple(clock.status for clock in clocks),
         tuple(clock.error_ms for clock in clocks if clock.error_ms is not None),
+        batch.node_id,
     )
     _keep(body, found)
     return found

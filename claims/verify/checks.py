@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from claims.errors import ClaimsError, PackError
-from claims.verify.checks_arithmetic import amount_check, fold_check, result_check, tables_check, windows_check
-from claims.verify.checks_beyond import anchors_check, signed_check, source_check, states_check, terms_check
+from claims.verify.checks_arithmetic import (
+    amount_check,
+    fold_check,
+    pdf_check,
+    result_check,
+    tables_check,
+    windows_check,
+)
+from claims.verify.checks_beyond import anchors_check, rows_check, signed_check, source_check, states_check, terms_check
 from claims.verify.checks_integrity import (
     batches_check,
     checkpoints_check,
@@ -15,9 +22,11 @@ from claims.verify.checks_integrity import (
     inclusion_check,
     known_key_check,
     manifest_check,
+    nodes_check,
     revocations_check,
     sequence_check,
     signature_check,
+    skeleton_check,
 )
 from claims.verify.finding import FAIL, NOT_PROVEN, PASS, Files, Finding, Wrong
 from claims.verify.work import Work
@@ -70,19 +79,23 @@ CHECKS = (
     ("checkpoints", INTEGRITY, checkpoints_check),
     ("consistency", INTEGRITY, consistency_check),
     ("inclusion", INTEGRITY, inclusion_check),
+    ("skeleton", INTEGRITY, skeleton_check),
     ("sequence", INTEGRITY, sequence_check),
     ("revocations", INTEGRITY, revocations_check),
     ("result", ARITHMETIC, result_check),
     ("amount", ARITHMETIC, amount_check),
     ("tables", ARITHMETIC, tables_check),
+    ("pdf", ARITHMETIC, pdf_check),
     ("windows", ARITHMETIC, windows_check),
     ("fold", ARITHMETIC, fold_check),
     ("batches", INTEGRITY, batches_check),  # after the fold, which unpacks every batch
+    ("nodes", INTEGRITY, nodes_check),
     ("clock", INTEGRITY, clock_check),
     ("anchors", ANCHORS, anchors_check),
     ("terms", ANCHORS, terms_check),
     ("agent", SOURCE, source_check),
     ("signed", SOURCE, signed_check),
+    ("rows", SOURCE, rows_check),
     ("states", SOURCE, states_check),
 )
 

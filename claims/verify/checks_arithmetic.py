@@ -10,9 +10,11 @@ from typing import Any
 
 from claims.domain.periods import ms_of
 from claims.verify.documents import read
+from claims.verify.embedded import embedded_files
 from claims.verify.finding import NOT_PROVEN, PASS, Files, Wrong
 from claims.verify.folding import other_state_format
 from claims.verify.recompute import result_of
+from claims.verify.tables import slot_lines
 from claims.verify.work import Work
 
 
@@ -69,7 +71,28 @@ def tables_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
         raise Wrong("coverage.json is not what result.json says.")
     if read(files, "overlays.json") != read(files, "inputs.json")["overlays"]:
         raise Wrong("overlays.json is not what the report rests on.")
-    return PASS, f"incidents.csv has the {len(shown)} incidents of result.json; coverage and rows are the same"
+    slots = list(csv.reader(io.StringIO(files["slots.csv"].decode(), newline="")))[1:]
+    if [[cell.removeprefix("'") for cell in line] for line in slots] != [
+        [cell.removeprefix("'") for cell in line] for line in slot_lines(files)
+    ]:
+        raise Wrong("slots.csv is not the verdicts in runs/.")
+    ticket = _canonical(read(files, "result.json")["ticket"]) if "ticket" in read(files, "result.json") else None
+    if files.get("tickets.json") != ticket:
+        raise Wrong("tickets.json is not what result.json says.")
+    return (
+        PASS,
+        f"incidents.csv has the {len(shown)} incidents of result.json; slots.csv, coverage and rows are the same",
+    )
+
+
+def pdf_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
+    """The document carries the pack's own result."""
+    if "claim.pdf" not in files:
+        return PASS, "the pack has no PDF"
+    found = embedded_files(files["claim.pdf"])
+    if sorted(found) != sorted([files["result.json"], files["incidents.csv"]]):
+        raise Wrong("claim.pdf does not carry the pack's result.json and incidents.csv.")
+    return PASS, "claim.pdf carries the pack's own result.json and incidents.csv; its printed pages are not read"
 
 
 def windows_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:

@@ -59,6 +59,18 @@ def source_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     return NOT_PROVEN, f"the agents ran under the claimant's root{simulated}"
 
 
+def rows_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
+    """What the claimant entered and no log holds."""
+    rows = read(files, "overlays.json")
+    kinds: dict[str, int] = {}
+    for one in rows:
+        kinds[one["kind"]] = kinds.get(one["kind"], 0) + 1
+    said = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "none"
+    return NOT_PROVEN, (
+        f"dated rows ({said}), fees and declared hardware are the claimant's word: compare them with your own records"
+    )
+
+
 def signed_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     """Which share of the claimed batches the keys that their agents enrolled signed."""
     try:

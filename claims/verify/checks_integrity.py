@@ -10,10 +10,10 @@ import io
 from itertools import pairwise
 from typing import Any
 
-from claims.domain.merkle import Inclusions, leaf_hash, read_checkpoint, verify_consistency
+from claims.domain.merkle import Inclusions, leaf_hash, read_checkpoint, root_with, verify_consistency
 from claims.errors import ProofError
 from claims.verify.agents import check_revocations
-from claims.verify.batches import hash_of_batch
+from claims.verify.batches import facts_of_batch, hash_of_batch
 from claims.verify.clocks import clock_lines
 from claims.verify.documents import enclosed, read
 from claims.verify.ed25519 import verify
@@ -132,8 +132,7 @@ def inclusion_check(files: Files, known_key: str, work: Work) -> tuple[str, str]
             outside.append(sha)
             continue
         one = skeleton[sha]
-        seq = None if one["seq"] is None else int(one["seq"])
-        leaf = leaf_hash(leaf_bytes(sha, int(one["received_us"]), one["cluster"], one["node"], one["agent"], seq))
+        leaf = _leaf(one)
         if one["leaf"] != proof["index"]:
             raise Wrong(f"Batch {sha[:16]} has two places in the log.")
         path = [bytes.fromhex(part) for part in proof["path"]]
@@ -146,11 +145,58 @@ def inclusion_check(files: Files, known_key: str, work: Work) -> tuple[str, str]
     return PASS, f"{len(wanted)} batches are leaves of the log of {last.size}"
 
 
+def _leaf(one: dict[str, Any]) -> bytes:
+    """The leaf hash of a line of the skeleton."""
+    seq = None if one["seq"] is None else int(one["seq"])
+    return leaf_hash(leaf_bytes(one["sha256"], int(one["received_us"]), one["cluster"], one["node"], one["agent"], seq))
+
+
+def skeleton_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
+    """Every line of the month's list is the leaf that it says, by one proof for all of them."""
+    notes = _notes(files)
+    if not notes:
+        return NOT_PROVEN, "the log has no checkpoint"
+    last = notes[-1][0]
+    nodes = read(files, "proofs.json").get("skeleton")
+    if nodes is None:
+        return NOT_PROVEN, "the pack is of an older release: of batches that are not enclosed nothing is proved"
+    lines = read(files, "skeleton.json")
+    leaves = {int(one["leaf"]): _leaf(one) for one in lines if one["leaf"] is not None}
+    if leaves and root_with(last.size, leaves, (bytes.fromhex(one) for one in nodes)) != last.root:
+        raise Wrong("The list of the month's batches is not what the log holds.")
+    if len(leaves) < len(lines):
+        return NOT_PROVEN, f"{len(lines) - len(leaves)} of {len(lines)} batches came after the last checkpoint"
+    return PASS, f"each of the {len(lines)} listed batches of the month is the leaf that the list says"
+
+
+def nodes_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
+    """The enclosed batches are of the node whose hours they stand for."""
+    months = {one["id"]: one["node"] for one in read(files, "inputs.json")["node_months"]}
+    said = {one["sha256"]: one["node"] for one in read(files, "skeleton.json")}
+    others = set()
+    for window in read(files, "windows.json"):
+        if months.get(window["node_id"]) != window["node"]:
+            raise Wrong(f"A window of {window['node']} is told of another node's verdicts.")
+        for sha in window["batches"]:
+            own = facts_of_batch(files[f"batches/{sha}.msgpack.gz"]).node
+            if own != said[sha]:
+                raise Wrong(f"Batch {sha[:16]} says that it is of {own}, and the list says {said[sha]}.")
+            if own != window["node"]:
+                others.add(f"{own} for {window['node']}")
+    if others:
+        return NOT_PROVEN, f"batches of one name stand for another, by the claimant's word: {'; '.join(sorted(others))}"
+    return PASS, "the enclosed batches name the node whose hours they stand for"
+
+
 def sequence_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     seen: dict[tuple[str, str], str] = {}
     leaves: set[str] = set()
     by_agent: dict[str, list[int]] = {}
+    hashes: set[str] = set()
     for one in read(files, "skeleton.json"):
+        if one["sha256"] in hashes:
+            raise Wrong(f"Batch {one['sha256'][:16]} is listed twice.")
+        hashes.add(one["sha256"])
         if one["leaf"] is not None:
             if one["leaf"] in leaves:
                 raise Wrong(f"Two batches have the place {one['leaf']} in the log.")

@@ -43,7 +43,15 @@ connection, and gives four answers. To bind the pack to a key that you know from
   signature: compare certificate or key with the one that you know. A mail or a ticket is proved to who received it.
 * That the states in `states/`, from which the folding starts, are right: they are the claimant's.
 * That the verdicts outside the claimed time are right. They only lower the claim: unknown time counts as up.
-* That nothing was left out before it reached the server. A gap in `seq` in skeleton.json shows where to ask.
+* That nothing was left out before it reached the server, or out of skeleton.json. A gap in `seq` there shows where to
+  ask.
+* That the dated rows in `overlays.json` (entitlement, tickets, maintenance, exclusions, records), the fees and
+  automatic credits in `inputs.json`, and what `windows.json` says of declared hardware, probes and peers are right: no
+  log holds them. Compare them with your own tickets and invoices.
+* That the contract is the one you signed: compare its digest or its text. `terms` says since when the log holds it.
+* That the printed pages of claim.pdf, `hourly.csv` and the dates in `claim.json` are right. The PDF carries the pack's
+  own result.json; the numbers that count stand there.
+* Whose the pack is: the name in manifest.json is a label, the log's name in the checkpoints says which log it is.
 
 ## Files
 `result.json` every number of the claim · `incidents.csv` what counted · `slots.csv` every verdict by run length ·

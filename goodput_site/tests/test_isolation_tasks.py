@@ -40,7 +40,7 @@ OF_AN_ORG: dict[str, tuple[Any, ...]] = {
     "claims.tasks.checkpoint_org": (),
     "claims.tasks.anchor_org": (),
     "claims.tasks.tend_org": (),
-    "claims.tasks.draft_org": ("2026-10",),
+    "claims.tasks.draft_org": (),
 }
 # Tasks of the whole server, and what keeps each from mixing orgs.
 OF_THE_SERVER = {

@@ -16,10 +16,12 @@ from claims.domain.merkle import (
     node_hash,
     read_checkpoint,
     root_of,
+    root_with,
     verify_consistency,
     verify_inclusion,
 )
 from claims.errors import ProofError
+from claims.ledger import Proofs
 
 #: The eight leaves of the reference implementation's tests (certificate-transparency, merkle_tree_test.cc).
 LEAVES = [
@@ -210,3 +212,24 @@ def test_proofs_that_share_nodes_are_each_looked_at_whole(size: int) -> None:
             assert not checked(index, hashes[index], [*paths[index][:at], root, *paths[index][at + 1 :]])
     with pytest.raises(ProofError):
         Inclusions(size, root).verify(hashes[0], size, paths[0])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6, 7, 13])
+def test_one_proof_for_many_leaves(size: int) -> None:
+    hashes = [leaf_hash(bytes([number])) for number in range(size)]
+    root = root_of(hashes)
+    tree = Proofs(hashes)
+    for chosen in range(1, 1 << size, 5):
+        leaves = {index: hashes[index] for index in range(size) if chosen >> index & 1}
+        nodes = list(tree.beside(leaves))
+        assert root_with(size, leaves, nodes) == root
+        index = min(leaves)
+        assert root_with(size, {**leaves, index: leaf_hash(b"another")}, nodes) != root
+        with pytest.raises(ProofError):
+            root_with(size, leaves, [*nodes, root])
+        if nodes:
+            with pytest.raises(ProofError):
+                root_with(size, leaves, nodes[:-1])
+    for wrong in ({}, {size: root}):
+        with pytest.raises(ProofError):
+            root_with(size, wrong, [])
