@@ -16,6 +16,7 @@ from fleet.domain.explain import ends_of, needs_of
 from fleet.domain.rules import LATEST, Reason, Rules, diff, load_rules, versions
 from fleet.forms_settings import AdoptForm, AmendForm, plain
 from fleet.models import Amendment, RuleAdoption
+from fleet.rules_preview import Preview, preview_amendment, preview_rule_set
 from fleet.selectors_rules import get_rules_page, rules_now
 from fleet.services_dated import DatedInvalid
 from fleet.services_rules import adopt_rules, amend_rule, end_amendment, withdraw_adoption, withdraw_amendment
@@ -92,6 +93,14 @@ def org_rules(request: HttpRequest) -> HttpResponse:
     form = AmendForm(request.POST or None, initial={"code": request.GET.get("code", "")[:64]})
     if request.method == "POST":
         actor, rules = actor_of(request), rules_now()
+        if "preview" in request.POST:
+            shown: list[Preview] = []
+            tried(
+                form,
+                lambda data: shown.append(preview_amendment(timezone.now(), data["code"], form.changes(rules))),
+                {"changes": "value"},
+            )
+            return _rules_page(request, form, AdoptForm(), 422 if form.errors else 200, *shown)
 
         def amend(data: dict[str, Any]) -> None:
             row = amend_rule(
@@ -109,7 +118,9 @@ def org_rules(request: HttpRequest) -> HttpResponse:
     return _rules_page(request, form, AdoptForm(), 422 if form.errors else 200)
 
 
-def _rules_page(request: HttpRequest, form: AmendForm, adopt_form: AdoptForm, status: int = 200) -> HttpResponse:
+def _rules_page(
+    request: HttpRequest, form: AmendForm, adopt_form: AdoptForm, status: int = 200, preview: Preview | None = None
+) -> HttpResponse:
     page = get_rules_page(timezone.now())
     lines = [
         {"line": line, "keys": [(key.replace("_", " "), plain(old), plain(new)) for key, old, new in line.keys]}
@@ -123,6 +134,7 @@ def _rules_page(request: HttpRequest, form: AmendForm, adopt_form: AdoptForm, st
         "adopt_form": adopt_form,
         "codes": sorted(page.rules.reasons),
         "newest": LATEST,
+        "preview": preview,
     }
     return render(request, "fleet/settings/rules.html", context, status=status)
 
@@ -131,6 +143,10 @@ def _rules_page(request: HttpRequest, form: AmendForm, adopt_form: AdoptForm, st
 def adopt(request: HttpRequest) -> HttpResponse:
     """Fold by another rule set from a full hour on."""
     actor, form = actor_of(request), AdoptForm(request.POST)
+    if "preview" in request.POST:
+        shown: list[Preview] = []
+        tried(form, lambda data: shown.append(preview_rule_set(timezone.now(), data["version"])))
+        return _rules_page(request, AmendForm(), form, 422 if form.errors else 200, *shown)
     if tried(form, lambda data: adopt_rules(actor, **data)):
         messages.success(request, f"{form.cleaned_data['version']} is adopted.")
         return redirect("org_rules", org_slug=access_of(request).org.slug)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 from django_tenants.utils import tenant_context
 
 from fleet.dated import get_org_dated, hour_at
@@ -257,3 +259,34 @@ def test_amending_and_adopting_by_command(missing: Any) -> None:
     ):
         with pytest.raises(CommandError):
             call_command(*refused)
+
+
+def test_the_page_shows_what_a_rule_would_change_and_writes_nothing(
+    inside: Any, ada: Any, client_of: Any, lan: Any, monkeypatch: Any
+) -> None:
+    hour_ms = int(timezone.now().timestamp() * 1000) // HOUR_MS * HOUR_MS - HOUR_MS
+    for minute in range(40):
+        gone = {"without": 1} if minute >= 20 else {}
+        send(inside, minute + (hour_ms - START_MS) // 60_000, **gone)
+    fold()
+    before = bodies()
+    client = client_of(ada)
+    form = {"code": "GPU_MISSING", "key": "weight", "value": "50", "from_at": "2026-11-28T11:00", "reason": "x"}
+    asked = client.post("/o/alpha/settings/rules/", {**form, "preview": "yes"})
+    assert asked.status_code == 200
+    words = asked.content.decode()
+    assert "What it would have changed" in words
+    assert "GPU_MISSING" in words
+    lost = re.search(r'Lost before" class="num">(\d+)<.*?Lost after" class="num">(\d+)<', words, re.DOTALL)
+    assert lost is not None
+    assert 1000 < int(lost[1]) < 1300  # twenty minutes of one GPU
+    assert int(lost[2]) == pytest.approx(int(lost[1]) / 2, abs=60)
+    with tenant_context(inside):
+        assert Amendment.objects.count() == 0
+        assert bodies() == before
+    refused = client.post("/o/alpha/settings/rules/", {**form, "value": "101", "preview": "yes"})
+    assert refused.status_code == 422
+    adoption = {"version": LATEST, "from_at": "2026-11-28T11:00", "reason": "x", "preview": "yes"}
+    assert "No rule differs" in client.post("/o/alpha/settings/rules/adopt/", adoption).content.decode()
+    with tenant_context(inside):
+        assert RuleAdoption.objects.count() <= 1
