@@ -1,8 +1,9 @@
 """After a long outage: nodes come back with a backlog, through the agent's own outbox and sender, and go on reporting.
 
 A tenth of 500 nodes with a tenth of ten hours: 50 outboxes of 60 batches each, while each node makes a new batch every
-6 s, which is the live rate of 500 nodes. Another org sends five batches a second before and during it. Twice in each
-round: without quotas, and with a quota for the org that comes back.
+6 s, which is the live rate of 500 nodes. Another org sends five batches a second before and during it. Three times in
+each round: first come, first served; with a thread kept free of each org, as always; and with a quota for the org that
+comes back, too.
 """
 
 from __future__ import annotations
@@ -35,7 +36,14 @@ OTHERS_PER_S = 5
 QUOTA = 100  # batches a second of the org that comes back, in the second half of a round
 OUTAGE_MS = 10 * 3_600_000
 SENT = 1  # state of agent/outbox_room.py
-KINDS = {"free": "no quota", "quota": f"quota of {QUOTA} batches a second"}
+KINDS: dict[str, tuple[str, dict[str, str]]] = {
+    "free": (
+        "no share, no quota",
+        {"GOODPUT_WEB_THREADS": "1000"},
+    ),  # a share that none of the four threads is outside of
+    "share": ("a thread left free", {}),
+    "quota": (f"the same, quota of {QUOTA} batches a second", {"GOODPUT_QUOTA_ORG": f"{QUOTA},0"}),
+}
 
 
 def run(rounds: int) -> dict[str, Any]:
@@ -50,7 +58,7 @@ def run(rounds: int) -> dict[str, Any]:
     with workers():
         figures = repeat(rounds, lambda number: _round(number, tokens, database), "decode_us")
     rows = []
-    for kind, words in KINDS.items():
+    for kind, (words, _) in KINDS.items():
         rows += [
             (f"{kind}_drain_s", f"{words}: s until the backlog is gone"),
             (f"{kind}_rate", "  batches a second meanwhile"),
@@ -71,14 +79,13 @@ def _round(number: int, tokens: list[str], database: int) -> dict[str, float]:
     rng = random.Random(number)
     first_ms = int(time.time()) // 60 * 60_000 - OUTAGE_MS
     out: dict[str, float] = {}
-    for kind in KINDS:
+    for kind, (_, env) in KINDS.items():
         made = [
             [batch(f"{kind}-{number}-{node:02d}", minute, rng, first_ms) for minute in range(BACKLOG)]
             for node in range(NODES)
         ]
         if not out:
             out["decode_us"] = decode_us([gunzip(wire.pack(one)[0]) for one in made[0]])
-        env = {"GOODPUT_QUOTA_ORG": f"{QUOTA},0"} if kind == "quota" else {}
         with _outboxes(made) as stores, web(**env) as (port, pid):
             found = _storm(stores, port, pid, database, tokens, number)
         out.update({f"{kind}_{name}": value for name, value in found.items()})

@@ -1,27 +1,43 @@
-"""`POST /v1/batches`: a lean DRF view. Served past all middleware (goodput_site/wsgi.py), so it does its own checks."""
+"""`POST /v1/batches` as a WSGI application of its own (goodput_site/wsgi.py).
+
+Neither Django's handler nor DRF stands in the way of an upload: it has no session, no form, no page and negotiates
+nothing, and both together cost more than everything that is done for it (ADR 0012). What they did for it is done here:
+the connection's age, refusals as problem documents, an unexpected error told in the log and nowhere else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from django import db
-from django.http import HttpRequest
+from django.db import connection
+from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import renderers, serializers
-from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from agent import wire
 from fleet import ingest, quotas
 from fleet.errors import BatchRejected, FleetError, NotStored
 from fleet.refusals import keep_refusal
+from fleet.turns import turns
+from goodput_site import counters
 from goodput_site.problems import CONTENT_TYPE, problem_body
-from orgs.authentication import KeyAuthentication
+from orgs.authentication import key_of_meta
 from orgs.errors import KeyRefused
 
 RETRY_AFTER_SECONDS = 5
+REASONS = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
+Read = Callable[[int], bytes]
+
+log = logging.getLogger(__name__)
 
 
 class ReceiptSerializer(serializers.Serializer[Any]):
@@ -37,10 +53,136 @@ class ReceiptSerializer(serializers.Serializer[Any]):
     )
 
 
-class Batches(APIView):
-    """Takes uploads of agents."""
+@dataclass(frozen=True)
+class Answer:
+    """What an upload is answered: the status, a JSON document, its type and what else its head says."""
 
-    authentication_classes = [KeyAuthentication]
+    status: int
+    document: dict[str, Any]
+    content_type: str = "application/json"
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+    def body(self) -> bytes:
+        """The document's bytes."""
+        return json.dumps(self.document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class Upload:
+    """The WSGI application. It answers one route; who calls it has looked at path and method."""
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Take one upload, answer it, and count what came of it."""
+        began = time.perf_counter()
+        if not connection.in_atomic_block:  # as Django does before each request: not past its age, not broken
+            connection.close_if_unusable_or_obsolete()
+        said = answer(environ, environ["wsgi.input"].read)
+        _count(said, time.perf_counter() - began)
+        body = said.body()
+        head = [("Content-Type", said.content_type), ("Content-Length", str(len(body))), *said.headers]
+        start_response(REASONS[said.status], head)
+        return [body]
+
+
+def answer(meta: Mapping[str, Any], read: Read) -> Answer:
+    """Store one upload: 202 with a receipt once it is committed; 4xx and 5xx are problem documents.
+
+    The headers are looked at before the key and the key before the body: a body that trickles in holds a thread of the
+    server, so nobody without a key may make it wait for one.
+    """
+    try:
+        return _take(meta, read)
+    except (FleetError, KeyRefused) as error:
+        return _refusal(error)
+    except db.Error:
+        connection.close()  # a dead connection must not refuse the next upload too
+        return _refusal(NotStored("The database does not answer right now. Keep this batch and try again."))
+    except Exception:  # whatever it is: no receipt, no word of the inside, and the next upload is served
+        log.exception("an upload failed in an unexpected way")
+        problem = problem_body(500, "internal_error", "Something broke on the server. It is logged; try again later.")
+        return Answer(500, {**problem, "permanent": False}, CONTENT_TYPE)
+
+
+def _take(meta: Mapping[str, Any], read: Read) -> Answer:
+    length = _check_headers(meta)
+    try:
+        key = key_of_meta(meta)
+    except db.DatabaseError:
+        connection.close()
+        problem = problem_body(503, "unavailable", "The database does not answer right now. Try again.")
+        retry = [("Retry-After", str(RETRY_AFTER_SECONDS))]
+        return Answer(503, {**problem, "permanent": False}, CONTENT_TYPE, retry)
+    key.require("ingest")
+    quotas.check(key, length)
+    with turns.turn(key.org_id):
+        body = _body(read, length)
+        try:
+            return Answer(202, ingest.receive(body, key, _own_headers(meta)).as_json())
+        except FleetError as error:
+            keep_refusal(key, body, error)
+            raise
+
+
+def _count(said: Answer, seconds: float) -> None:
+    if said.status == 202:
+        counters.count("goodput_ingest_batches_total", "duplicate" if said.document["duplicate"] else "stored")
+    else:
+        counters.count("goodput_ingest_refusals_total", str(said.document["code"]))
+    counters.count("goodput_ingest_seconds_total", "", seconds)
+
+
+def _own_headers(meta: Mapping[str, str]) -> dict[str, str]:
+    """The two headers of the wire."""
+    names = (wire.HEADER_DROPPED, wire.HEADER_SIGNATURE)
+    return {name: meta[key] for name in names if (key := "HTTP_" + name.upper().replace("-", "_")) in meta}
+
+
+def _check_headers(meta: Mapping[str, str]) -> int:
+    """The length of the body. Raises BatchRejected 415, 411 or 413: what can be refused without reading a byte."""
+    if meta.get("CONTENT_TYPE", "").partition(";")[0].strip().lower() != wire.CONTENT_TYPE:
+        raise BatchRejected(415, "bad_content_type", f"Send Content-Type: {wire.CONTENT_TYPE}.")
+    if meta.get("HTTP_CONTENT_ENCODING", "").strip().lower() != "gzip":
+        raise BatchRejected(415, "bad_content_encoding", "Send Content-Encoding: gzip, once.")
+    length = meta.get("CONTENT_LENGTH") or ""
+    if not (length.isascii() and length.isdigit()):
+        raise BatchRejected(411, "length_required", "Send Content-Length; a chunked upload is not read.")
+    if int(length[:20]) > wire.MAX_BODY_BYTES:
+        raise BatchRejected(413, "too_large", f"A batch is at most {wire.MAX_BODY_BYTES} bytes.")
+    return int(length)
+
+
+def _body(read: Read, length: int) -> bytes:
+    """The upload, as long as its Content-Length. Raises BatchRejected 408 when it broke off.
+
+    Which error the server's stream raises for a sender that went away is its own affair.
+    """
+    try:
+        body = read(length)
+        while len(body) < length and (more := read(length - len(body))):
+            body += more
+    except Exception as error:
+        raise BatchRejected(408, "cut_short", "The upload broke off.") from error
+    if len(body) < length:  # the transport's doing, so unlike a cut gzip member it is worth another try
+        raise BatchRejected(408, "cut_short", "The upload broke off.")
+    return body
+
+
+def _refusal(error: FleetError | KeyRefused) -> Answer:
+    """The problem document of a refused batch."""
+    is_permanent = isinstance(error, FleetError) and error.is_permanent
+    headers = []
+    if error.status in (429, 503):
+        wait = getattr(error, "wait_seconds", None) or RETRY_AFTER_SECONDS
+        headers.append(("Retry-After", str(wait)))
+    if error.status == 401:
+        headers.append(("WWW-Authenticate", "Bearer"))
+    document = problem_body(error.status, error.code, error.detail, permanent=is_permanent)
+    return Answer(error.status, document, CONTENT_TYPE, headers)
+
+
+class Batches(APIView):
+    """The same under Django's own routes: for its schema, and for a server that does not start by our wsgi.py."""
+
+    authentication_classes: list[Any] = []
     permission_classes: list[Any] = []
     parser_classes: list[Any] = []
     renderer_classes = [renderers.JSONRenderer]
@@ -48,29 +190,6 @@ class Batches(APIView):
     def perform_content_negotiation(self, request: Any, force: bool = False) -> tuple[Any, str]:
         """Always JSON: an agent negotiates nothing."""
         return self.renderer_classes[0](), "application/json"
-
-    def initial(self, request: Any, *args: Any, **kwargs: Any) -> None:
-        """Look at the headers before the key, and at the key before the body.
-
-        A body that trickles in holds a thread of the server, so nobody without a key may make it wait for one.
-        """
-        _check_headers(request.META)
-        super().initial(request, *args, **kwargs)
-
-    def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """With a Content-Length: no middleware sets it here, and the answer would travel in chunks."""
-        response = super().finalize_response(request, response, *args, **kwargs)
-        response.add_post_render_callback(_set_length)
-        return response
-
-    def handle_exception(self, exc: Exception) -> Response:
-        """A refusal as a problem document. A database that can't be asked for the key is a 503, never a 500."""
-        if isinstance(exc, db.Error):
-            db.connection.close()
-            exc = NotStored("The database does not answer right now. Keep this batch and try again.")
-        if isinstance(exc, (FleetError, KeyRefused)):
-            return _refusal(exc)
-        return super().handle_exception(exc)
 
     @extend_schema(
         operation_id="upload_batch",
@@ -81,60 +200,8 @@ class Batches(APIView):
         ],
         responses={202: ReceiptSerializer},
     )
-    def post(self, request: Any) -> Response:
+    def post(self, request: Any) -> HttpResponse:
         """Store one batch. 202 with a receipt once it is committed; 4xx and 5xx are problem documents."""
-        request.auth.require("ingest")
-        quotas.check(request.auth, int(request.META["CONTENT_LENGTH"]))
-        body = _body(request._request)
-        try:
-            receipt = ingest.receive(body, request.auth, _own_headers(request.META))
-        except FleetError as error:
-            keep_refusal(request.auth, body, error)
-            raise
-        return Response(receipt.as_json(), status=202)
-
-
-def _set_length(response: Any) -> None:
-    response["Content-Length"] = str(len(response.content))
-
-
-def _own_headers(meta: Mapping[str, str]) -> dict[str, str]:
-    """The two headers of the wire, without making Django's map of all of them."""
-    names = (wire.HEADER_DROPPED, wire.HEADER_SIGNATURE)
-    return {name: meta[key] for name in names if (key := "HTTP_" + name.upper().replace("-", "_")) in meta}
-
-
-def _check_headers(meta: Mapping[str, str]) -> None:
-    """Raises BatchRejected 415, 411 or 413: what can be refused without reading a byte of the body."""
-    if meta.get("CONTENT_TYPE", "").partition(";")[0].strip().lower() != wire.CONTENT_TYPE:
-        raise BatchRejected(415, "bad_content_type", f"Send Content-Type: {wire.CONTENT_TYPE}.")
-    if meta.get("HTTP_CONTENT_ENCODING", "").strip().lower() != "gzip":
-        raise BatchRejected(415, "bad_content_encoding", "Send Content-Encoding: gzip, once.")
-    length = meta.get("CONTENT_LENGTH") or ""
-    if not (length.isascii() and length.isdigit()):
-        raise BatchRejected(411, "length_required", "Send Content-Length; a chunked upload is not read.")
-    if int(length[:20]) > wire.MAX_BODY_BYTES:
-        raise BatchRejected(413, "too_large", f"A batch is at most {wire.MAX_BODY_BYTES} bytes.")
-
-
-def _body(request: HttpRequest) -> bytes:
-    """The upload, as long as its Content-Length (checked before). Raises BatchRejected 408 when it broke off."""
-    length = int(request.META["CONTENT_LENGTH"])
-    try:
-        body = request.read(length)
-    except OSError as error:
-        raise BatchRejected(408, "cut_short", "The upload broke off.") from error
-    if len(body) < length:  # the transport's doing, so unlike a cut gzip member it is worth another try
-        raise BatchRejected(408, "cut_short", "The upload broke off.")
-    return body
-
-
-def _refusal(error: FleetError | KeyRefused) -> Response:
-    """The problem document of a refused batch."""
-    more = {"permanent": error.is_permanent} if isinstance(error, FleetError) else {"permanent": False}
-    response = Response(
-        problem_body(error.status, error.code, error.detail, **more), status=error.status, content_type=CONTENT_TYPE
-    )
-    if error.status in (429, 503):
-        response["Retry-After"] = str(getattr(error, "wait_seconds", RETRY_AFTER_SECONDS))
-    return response
+        said = answer(request.META, request._request.read)
+        headers = {**dict(said.headers), "Content-Type": said.content_type}
+        return HttpResponse(said.body(), status=said.status, headers=headers)

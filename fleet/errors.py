@@ -11,6 +11,7 @@ FleetError
 ├── WrongCluster      403 other_cluster: the key is good for another cluster
 ├── WrongNode         403 other_node: the key is one node's own, and the batch names another
 ├── QuotaExceeded     429 quota_exceeded: this org, key or node sends too much; `wait_seconds` until it may go on
+├── Busy              503 busy: this org's uploads hold their share of the threads; `wait_seconds` until another try
 ├── SeqConflict       409 seq_conflict: stored once with the flag, never folded
 └── NotStored         503 not_stored: no receipt; the agent keeps the batch
 """
@@ -75,6 +76,17 @@ class QuotaExceeded(FleetError):
     def __init__(self, detail: str, wait_s: float):
         super().__init__(detail)
         self.wait_seconds = math.ceil(wait_s)
+
+
+class Busy(FleetError):
+    """This org's uploads hold all the threads that one org may hold; the agent keeps the batch."""
+
+    code = "busy"
+    status = 503
+
+    def __init__(self, detail: str, wait_s: int):
+        super().__init__(detail)
+        self.wait_seconds = wait_s
 
 
 class NotStored(FleetError):

@@ -29,3 +29,5 @@ STORAGES = {**STORAGES, "staticfiles": {"BACKEND": "django.contrib.staticfiles.s
 STATIC_ROOT = None  # type: ignore[assignment]  # static files come from where they lie
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = True
+
+GOODPUT_WEB_THREADS = 64  # tests upload from many threads of one process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -56,9 +57,14 @@ def local_key() -> KeyInfo | None:
 
 def key_of(request: Any) -> KeyInfo:
     """The key of a request (Django's or DRF's). Raises KeyRefused → 401 when there is none and none stands in."""
-    header = request.META.get("HTTP_AUTHORIZATION")
+    return key_of_meta(request.META)
+
+
+def key_of_meta(meta: Mapping[str, Any]) -> KeyInfo:
+    """The key of a request with these WSGI headers. Raises KeyRefused → 401 when there is none and none stands in."""
+    header = meta.get("HTTP_AUTHORIZATION")
     if header is not None:
-        return keys.resolve(keys.token_of(header), client_address(request.META))
+        return keys.resolve(keys.token_of(header), client_address(meta))
     standing_in = local_key()
     if standing_in is None:
         raise KeyRefused("This server wants a key: Authorization: Bearer <key>.", "missing_key")

@@ -35,7 +35,7 @@ case ${1:-web} in
     web)
         python deploy/docker/wait.py migrations
         exec python -m granian --interface wsgi --host 0.0.0.0 --port 8080 --no-ws \
-            --workers "${GOODPUT_WEB_WORKERS:-1}" --blocking-threads 4 goodput_site.wsgi:application
+            --workers "${GOODPUT_WEB_WORKERS:-1}" --blocking-threads "${GOODPUT_WEB_THREADS:-4}" goodput_site.wsgi:application
         ;;
     worker)
         python deploy/docker/wait.py migrations

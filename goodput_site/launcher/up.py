@@ -125,7 +125,8 @@ def _parts(var: Var, expose: str, port: int, source: str) -> list[Part]:
     celery = [python, "-m", "celery", "-A", "goodput_site.celery:app"]
     token = str(var.path / "agent" / "token")
     web = [python, "-m", "granian", "--interface", "wsgi", "--host", HOSTS[expose], "--port", str(port), "--no-ws"]
-    web += ["--workers", os.environ.get("GOODPUT_WEB_WORKERS", "1"), "--blocking-threads", "4"]
+    web += ["--workers", os.environ.get("GOODPUT_WEB_WORKERS", "1")]
+    web += ["--blocking-threads", os.environ.get("GOODPUT_WEB_THREADS", "4")]
     worker = [*celery, "worker", "--pool", "prefork", "-c", os.environ.get("GOODPUT_FOLD_WORKERS", "1")]
     worker += ["-n", "worker@goodput", "--without-gossip", "--without-mingle", "-l", "INFO"]
     alerts = [*celery, "worker", "-Q", "alerts", "--pool", "threads", "-c", ALERT_THREADS]

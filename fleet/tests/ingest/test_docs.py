@@ -22,13 +22,15 @@ def source(*names: str) -> str:
 
 def raised() -> set[tuple[int, str]]:
     """(status, code) of every refusal that the source of the route can make."""
-    fleet = source(*(f"fleet/{name}.py" for name in ("decode", "msgpack_scan", "ingest", "quotas", "api_ingest")))
+    fleet = source(
+        *(f"fleet/{name}.py" for name in ("decode", "msgpack_scan", "ingest", "quotas", "turns", "api_ingest"))
+    )
     found = {(int(status), code) for status, code in re.findall(r'BatchRejected\(\s*(\d+),\s*"(\w+)"', fleet)}
     of_contract = fleet.partition("def _contract_error")[2].partition("\ndef ")[0]
     found |= {(422, code) for code in re.findall(r'code = "(\w+)"', of_contract)}
     if 'code = f"too_many_' in of_contract:
         found.add((422, "too_many_…"))
-    for name in ("WrongCluster", "WrongNode", "SeqConflict", "QuotaExceeded", "NotStored"):
+    for name in ("WrongCluster", "WrongNode", "SeqConflict", "QuotaExceeded", "Busy", "NotStored"):
         body = source("fleet/errors.py").partition(f"class {name}(")[2]
         code, status = re.findall(r'code = "(\w+)"\n    status = (\d+)', body)[0]
         assert f"raise {name}(" in fleet
@@ -38,7 +40,7 @@ def raised() -> set[tuple[int, str]]:
     for arguments in re.findall(r'KeyRefused\(f?"[^"]*"([^)]*)\)', keys):
         code, status = re.fullmatch(r'(?:, "(\w+)")?(?:, (\d+))?', arguments).groups()
         found.add((int(status or 401), code or "invalid_key"))
-    if "raise Unavailable" in source("orgs/authentication.py"):
+    if '"unavailable"' in source("fleet/api_ingest.py"):
         found.add((503, "unavailable"))
     if '"code":"not_local"' in source("goodput_site/exposure.py"):
         found.add((421, "not_local"))

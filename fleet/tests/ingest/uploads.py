@@ -5,22 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
 import msgpack
-from django.core.signals import request_finished, request_started
-from django.db import close_old_connections, connection
+from django.db import connection
 
 from agent import wire
+from fleet.api_ingest import Upload
 from fleet.tests.bodies import batch, gpu, interval
-from goodput_site.wsgi import INGEST_PATH, IngestHandler
+from goodput_site.wsgi import INGEST_PATH
 
 TS = 1_790_000_002_500  # 2026-09-21, the centre of a slot
-_handler: list[IngestHandler] = []
 
 
 @dataclass(frozen=True)
@@ -48,9 +46,7 @@ class Answer:
 
 
 def post(body: bytes, token: str | None = None, stream: Any = None, **environ: str | None) -> Answer:
-    """POST to the handler without middleware, as goodput_site/wsgi.py routes it. None in `environ` removes a key."""
-    if not _handler:
-        _handler.append(IngestHandler())
+    """POST to the application of uploads, as goodput_site/wsgi.py routes it. None in `environ` removes a key."""
     env: dict[str, Any] = {
         "REQUEST_METHOD": "POST",
         "PATH_INFO": INGEST_PATH,
@@ -71,25 +67,9 @@ def post(body: bytes, token: str | None = None, stream: Any = None, **environ: s
     env.update(environ)
     env = {key: value for key, value in env.items() if value is not None}
     said: list[Any] = []
-    with _connection_kept():
-        response = _handler[0](env, lambda status, headers: said.append((status, headers)))
-        content = b"".join(response)
-        response.close()
+    content = b"".join(Upload()(env, lambda status, headers: said.append((status, headers))))
     status, headers = said[0]
     return Answer(int(status.split()[0]), {name.lower(): value for name, value in headers}, content)
-
-
-@contextmanager
-def _connection_kept() -> Iterator[None]:
-    """As Django's test client does: a request inside a test's transaction must not close its connection."""
-    hooks = (request_started, request_finished) if connection.in_atomic_block else ()
-    for hook in hooks:
-        hook.disconnect(close_old_connections)
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.connect(close_old_connections)
 
 
 def post_raw(raw: bytes, token: str, **environ: str | None) -> Answer:
