@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -18,6 +19,9 @@ MAX_FILE_BYTES = 512 << 20
 MAX_BYTES = 4 << 30
 MAX_RATIO = 2000  # unpacked over packed; verdict runs pack well
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*){0,2}")
+#: What zipfile lets out at a central directory that lies: negative places, odd encodings, parts that end too early.
+_ODD = (EOFError, NotImplementedError, RuntimeError, OSError, ValueError, LookupError, OverflowError)
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others take as much memory to unpack as their bytes say
 NEEDED = (
     "manifest.json", "manifest.sig", "claim.json", "result.json", "inputs.json", "contract.json", "overlays.json",
     "incidents.csv", "windows.json", "skeleton.json", "proofs.json", "keys.json", "coverage.json", "clock.csv",
@@ -29,7 +33,9 @@ def read_pack(source: Path | BinaryIO) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(source) as archive:
             return _read(archive)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+    except PackError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, struct.error, *_ODD) as error:
         raise PackError(f"This is no readable ZIP: {error}") from error
 
 
@@ -45,6 +51,8 @@ def _read(archive: zipfile.ZipFile) -> dict[str, bytes]:
     for one in entries:
         if not NAME.fullmatch(one.filename):
             raise PackError(f"A pack has no file named {one.filename[:80]!r}.")
+        if one.compress_type not in METHODS:
+            raise PackError(f"{one.filename} is packed in a way that no pack of ours is.")
         total += one.file_size
         if one.file_size > MAX_FILE_BYTES or total > MAX_BYTES:
             raise PackError(f"{one.filename} makes the pack too large.")

@@ -141,7 +141,7 @@ def _after(product: Product, held: Held, say: Callable[[str], None]) -> Iterator
             yield Finding("I9" if "lea" in problem else "I13", f"{org}: {problem}")
         if not said["checkpoints"]:
             yield Finding("I13", f"{org}: the log has no checkpoint")
-        product.manage("refold", "--org", org, seconds=300)
+        product.manage("refold", "--org", org, seconds=1200)
     again = Held()
     read_server(product.contract()["DATABASE_URL"], again)
     yield from invariants.same_rows(held.bodies, again.bodies)

@@ -22,14 +22,30 @@ def test(arguments: Sequence[str]) -> int:
     The whole suite runs on several cores; given arguments of its own, pytest gets them and one process. With --full the
     tests of one file stay together, for what they share is costly: a server with its data, a browser.
     """
+    if "--attacks" in arguments:
+        return _attacks([word for word in arguments if word != "--attacks"])
     is_full = "--full" in arguments
     chosen = [] if is_full else ["-m", "not full"]
     rest = [word for word in arguments if word != "--full"]
-    cores = min(os.cpu_count() or 1, MOST_PROCESSES)
+    cores = _processes()
     if not rest and cores > 1:
         rest = ["-n", str(cores), *(["--dist", "loadfile"] if is_full else [])]
     with services.throwaway() as env:
         return services.run([sys.executable, "-m", "pytest", *chosen, *rest], env)
+
+
+def _attacks(arguments: Sequence[str]) -> int:
+    """The tests that try an attack of the list, the full ones as well, and the table of how they ended."""
+    file, *rest = arguments or ["docs/security-tests.md"]
+    spread = ["-n", str(_processes()), "--dist", "loadfile"] if _processes() > 1 else []
+    with services.throwaway() as env:
+        return services.run(
+            [sys.executable, "-m", "pytest", "-m", "attack", "--attack-table", file, *spread, *rest], env
+        )
+
+
+def _processes() -> int:
+    return min(os.cpu_count() or 1, MOST_PROCESSES)
 
 
 def check(arguments: Sequence[str]) -> int:

@@ -1,6 +1,6 @@
 """A pytest plugin: marks each test with the attacks that it tries (attacks.toml) and writes their table from a run.
 
-./goodput test --full --attack-table docs/security-tests.md
+./goodput test --attacks docs/security-tests.md
 """
 
 from __future__ import annotations
@@ -85,8 +85,9 @@ def table(ends: dict[str, str]) -> str:
     lines = [
         "# Attacks, and what the tests say of them",
         "",
-        "Made by `./goodput test --full --attack-table docs/security-tests.md`; not written by hand. The list of",
-        "attacks and the tests of each stand in `goodput_site/tests/attacks.toml`. `n passed` counts single cases.",
+        "Made by `./goodput test --attacks docs/security-tests.md`; not written by hand. The list of attacks and the",
+        "tests of each stand in `goodput_site/tests/attacks.toml`. `n passed` counts single cases; `skipped` are those",
+        "for which the machine lacked something, such as a second Python.",
         "What is left open is said in the last column; THREAT_MODEL.md says what that means.",
     ]
     kind = ""

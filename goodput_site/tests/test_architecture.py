@@ -21,7 +21,7 @@ OURS = ("agent", "orgs", "fleet", "claims", "goodput_site", "benchmarks")
 # Parts of the site that know no app, no settings and no org: the shape of an error and of a page of results. Every API
 # view needs them, and whoever composes the site names them in the settings, so they live there; they import nothing of
 # ours (asserted below), and so no circle can close.
-NEUTRAL = ("goodput_site.problems", "goodput_site.pagination")
+NEUTRAL = ("goodput_site.problems", "goodput_site.pagination", "goodput_site.counters")
 
 # Longest prefix first: what a module may import of ours.
 MAY = {
