@@ -1,7 +1,9 @@
-"""`./goodput bench NAME [--rounds N] [--json FILE] [--markdown FILE]`: one benchmark or `all`, databases included.
+"""`./goodput bench NAME [--rounds N] [--minutes M] [--quick] [--json FILE] [--markdown FILE]`: one benchmark or `all`.
 
-Each benchmark runs in a process and on databases of its own, so that none measures what another left behind. `-` for a
-file is standard output.
+Each benchmark runs in a process and on databases of its own, so that none measures what another left behind.
+`--minutes` is the time for all of them: each gets its share of what is left and begins no round after it, so fewer
+rounds may be kept than asked for, which the table says. One that does not end long after its share is stopped and told
+as failed, and the others go on. `-` for a file is standard output.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,6 +41,9 @@ BENCHMARKS = (
     *("agent", "peers"),
 )
 NEEDS_SERVICES = set(BENCHMARKS) - {"payload", "fold", "report", "agent"}
+ALL_MINUTES, QUICK_MINUTES = 25, 12
+LEAST_S = 20.0  # of a benchmark's share
+GRACE, GRACE_S = 2, 240  # a round that was begun in time, and what must be made before the first, may take so much more
 INSIDE = "GOODPUT_BENCH"  # set in the process that measures
 
 
@@ -46,18 +52,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="goodput bench", description=__doc__)
     parser.add_argument("name", choices=[*BENCHMARKS, "all"])
     parser.add_argument("--rounds", type=int, default=7, help="the first is thrown away")
+    parser.add_argument("--minutes", type=float, default=ALL_MINUTES, help="for all of `all` (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help=f"the same as --rounds 3 --minutes {QUICK_MINUTES}")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--markdown", type=Path, help="also write the tables here")
     options = parser.parse_args()
     if INSIDE in os.environ:
         return _measure(options.name, options.rounds, Path(os.environ[INSIDE]))
-    found: dict[str, Any] = {"machine": machine(), "figures": {}}
+    if options.quick:
+        options.rounds, options.minutes = 3, QUICK_MINUTES
+    found: dict[str, Any] = {"machine": machine(), "figures": {}, "seconds": {}, "failed": []}
     tables = []
-    failed = 0
-    for name in BENCHMARKS if options.name == "all" else (options.name,):
+    names = BENCHMARKS if options.name == "all" else (options.name,)
+    end = time.time() + options.minutes * 60
+    for number, name in enumerate(names):
+        share = max(LEAST_S, (end - time.time()) / (len(names) - number)) if len(names) > 1 or options.quick else None
         with tempfile.TemporaryDirectory(prefix="goodput-bench-") as folder:
-            out = Path(folder) / "out.json"
-            failed |= _apart(name, options.rounds, out)
+            out, began = Path(folder) / "out.json", time.time()
+            status = _apart(name, options.rounds, out, share)
+            found["seconds"][name] = round(time.time() - began, 1)
+            if status:
+                found["failed"].append(name)
+            if len(names) > 1:
+                print(
+                    f"{number + 1} of {len(names)}: {name}, {found['seconds'][name]:.0f} s, status {status}", flush=True
+                )
             if out.exists():
                 answer = json.loads(out.read_text())
                 found["figures"][name] = answer["figures"]
@@ -67,7 +86,9 @@ def main() -> int:
     if options.markdown:
         head = f"Measured on {found['machine']['at']}, {found['machine']['cores']} cores, {found['machine']['what']}.\n"
         _write(options.markdown, "\n".join([head, *tables]))
-    return failed
+    if found["failed"]:
+        print(f"failed: {', '.join(found['failed'])}")
+    return 1 if found["failed"] else 0
 
 
 def machine() -> dict[str, Any]:
@@ -76,12 +97,26 @@ def machine() -> dict[str, Any]:
     return {"at": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "cores": os.cpu_count(), "what": what}
 
 
-def _apart(name: str, rounds: int, out: Path) -> int:
-    """Run one benchmark in a process of its own; its exit status."""
+def _apart(name: str, rounds: int, out: Path, share_s: float | None) -> int:
+    """Run one benchmark in a process of its own; its exit status, 124 where it had to be stopped."""
     command = [sys.executable, "-m", "benchmarks", name, "--rounds", str(rounds)]
     if name in NEEDS_SERVICES:
         command = [sys.executable, "-m", "goodput_site.launcher", "with-services", "--", *command]
-    return subprocess.call(command, env={**os.environ, INSIDE: str(out)})
+    env = {**os.environ, INSIDE: str(out)}
+    if share_s is not None:
+        env["GOODPUT_BENCH_UNTIL"] = str(time.time() + share_s)
+    process = subprocess.Popen(command, env=env)
+    try:
+        return process.wait(None if share_s is None else share_s * GRACE + GRACE_S)
+    except subprocess.TimeoutExpired:
+        print(f"{name} does not come to an end and is stopped", flush=True)
+        process.terminate()
+        process.wait(60)
+        return 124
+    except BaseException:
+        process.terminate()
+        process.wait(60)
+        raise
 
 
 def _measure(name: str, rounds: int, out: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import statistics
 import time
@@ -18,6 +19,7 @@ from fleet import decode
 COUNTERS = tuple(f"port_counter_{index:02d}" for index in range(21))
 SLOT_MS = 15_000
 GPUS = PORTS = 8
+UNTIL = float(os.environ.get("GOODPUT_BENCH_UNTIL", "inf"))  # Unix time; set by `bench --minutes`
 NOISE = 0.30  # a round whose calibrator is further off the median is dropped
 
 
@@ -127,8 +129,16 @@ def cpu_of(pid: int) -> float:
 
 
 def repeat(rounds: int, one: Callable[[int], dict[str, float]], calibrator: str) -> dict[str, Any]:
-    """Medians and quartiles of `one(round)` over the kept rounds: the first and the noisy ones are dropped."""
-    results = [one(number) for number in range(rounds)][1:]
+    """Medians and quartiles of `one(round)` over the kept rounds: the first and the noisy ones are dropped.
+
+    No round is begun once the time that this benchmark was given is over, but for the second, without which there is
+    nothing to tell.
+    """
+    results = []
+    for number in range(rounds):
+        if number < 2 or time.time() < UNTIL:
+            results.append(one(number))
+    results = results[1:]
     middle = statistics.median(result[calibrator] for result in results)
     kept = [result for result in results if abs(result[calibrator] - middle) <= NOISE * middle]
     figures: dict[str, Any] = {"rounds": len(results), "kept": len(kept)}

@@ -229,14 +229,45 @@ class NodeState:
         return state
 
     def copy(self) -> NodeState:
-        """An independent copy."""
-        state = NodeState.from_bytes(self.to_bytes())
-        state.raw = None
-        return state
+        """An independent copy, equal to what its bytes say: in their order, which no later step may depend on."""
+        return NodeState(
+            self.watermark,
+            self.open_slot,
+            self.last_ms,
+            self.boot_id,
+            self.boot_at,
+            self.fit,
+            dict(sorted(self.agents.items())),
+            self.reload,
+            self.sources,
+            sorted(self.admin),
+            Subject(*_copied(self.node)),
+            [Place(*_copied(p), p.uuid, p.bus, p.has_action, p.ecc, p.width, p.links) for p in self.places],
+            [
+                PortState(
+                    *_copied(p), p.key, p.expected, 0 if p.expected else p.active_ms, p.near, p.last_weight, p.last_code
+                )
+                for p in self.ports
+            ],
+            self.segment_number,
+        )
 
 
 _EMPTY: list[Any] = []
 S = TypeVar("S", bound=Subject)
+
+
+def _copied(subject: Subject) -> tuple[int, str, str, list[Condition], list[Segment]]:
+    """The fields that every subject has, its lists made new."""
+    conditions = [
+        Condition(
+            *(c.code, c.weight, c.since, c.confirmed, c.stance, c.run_from, c.last, c.seen, c.powered, c.old, c.opened),
+            c.parts,
+        )
+        for c in sorted(subject.conditions, key=lambda c: (c.code, c.since))
+    ]
+    cause = subject.cause if subject.busy else ""  # of a good sample it says nothing
+    return subject.kind, cause, subject.slot_cause, conditions, sorted(set(subject.segments))
 
 
 def _common(subject: Subject, last: int, slot: int) -> list[Any]:

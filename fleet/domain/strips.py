@@ -182,8 +182,16 @@ class HourRow:
         return _rollup(self._numbers(self._strips.get(subject) or bytearray(SLOTS_PER_HOUR)))
 
     def rollups(self) -> dict[str, Rollup]:
-        """Every subject's hour in integers."""
-        return {subject: self.rollup(subject) for subject in self.subjects()}
+        """Every subject's hour in integers. Equal strips, as those of a node's healthy GPUs, are summed up once."""
+        known: dict[bytes, Rollup] = {}
+        found = {}
+        for subject in self.subjects():
+            strip = bytes(self._strips[subject])
+            rollup = known.get(strip)
+            if rollup is None:
+                rollup = known[strip] = self.rollup(subject)
+            found[subject] = rollup
+        return found
 
     def _numbers(self, strip: Strip) -> list[int]:
         """[seconds per state in the order of State, nominal, lower, upper sums, down, degraded]."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fleet.domain import quick
 from fleet.domain.fold import fold_all, hold
-from fleet.domain.node_hours import rows_needed, silence_rows
+from fleet.domain.node_hours import advance, rows_needed, silence_rows
 from fleet.domain.placement import place
 from fleet.domain.rules import load_rules
 from fleet.domain.state import NO_FIT, NodeState
@@ -201,3 +201,19 @@ def test_holding_a_sample_is_repeating_it_slot_by_slot(seed: int, slots: int) ->
     assert held[0].to_bytes() == plain[0].to_bytes()
     assert sorted(held[1]) == sorted(plain[1])
     assert held[2] == plain[2]
+
+
+@FEW
+@given(SEEDS)
+def test_a_copy_is_what_its_bytes_say(seed: int) -> None:
+    """Also of a state that the fold has just worked on, whose lists are in the order in which it came to them."""
+    history = histories.make(seed)
+    rules, state, rows = load_rules(), None, dict[int, HourRow]()
+    for batch in history.batches:
+        out = advance(state, rows, [batch], rules, history.context)
+        state, rows = out.state, {**rows, **out.rows}
+        if state is not None:
+            made = state.copy()
+            assert made == NodeState.from_bytes(state.to_bytes())
+            assert made.to_bytes() == state.to_bytes()
+            assert not any(one is other for one in made.places for other in state.places)
