@@ -31,7 +31,6 @@ from fleet.domain.summary import current
 from fleet.errors import BatchRejected
 from fleet.evidence import Batch
 from fleet.incidents import sync_incidents
-from fleet.models import Cluster
 from fleet.node_rows import read_rows, write_hours
 from fleet.node_summary import as_json, domain_in, models_of
 from fleet.partitions import EPOCH
@@ -83,18 +82,21 @@ class Writes:
 def fold_waiting(now: datetime, budget_seconds: float = BUDGET_SECONDS) -> int:
     """Fold what waits in the current org until nothing is left or the budget is spent; the number of batches."""
     deadline = time.monotonic() + budget_seconds
-    total = 0
-    while time.monotonic() < deadline:
-        done = fold_chunk(now, settings.GOODPUT_FOLD_CHUNK)
+    total, is_more = 0, True
+    while is_more and time.monotonic() < deadline:
+        done, is_more = _fold_chunk(now, settings.GOODPUT_FOLD_CHUNK)
         total += done
-        if done == 0:
-            break
     return total
 
 
-@transaction.atomic
 def fold_chunk(now: datetime, size: int) -> int:
     """Fold up to `size` waiting batches in one transaction; the number that left the queue (folded or failed once)."""
+    return _fold_chunk(now, size)[0]
+
+
+@transaction.atomic
+def _fold_chunk(now: datetime, size: int) -> tuple[int, bool]:
+    """(as `fold_chunk`, whether to look again): not when the queue was seen to end and each batch went through."""
     with connection.cursor() as cursor:
         # What this transaction writes can be made again: if a crash loses it, its batches simply still wait.
         cursor.execute("set local synchronous_commit = off")
@@ -103,9 +105,11 @@ def fold_chunk(now: datetime, size: int) -> int:
     lives: dict[int, Live] = {}
     by_node: dict[int, list[Waiting]] = defaultdict(list)
     bodies: dict[bytes, tuple[bytes, datetime, int | None]] = {}
-    last, busy = 0, set[int]()
+    last, busy, is_end = 0, set[int](), False
     for _ in range(TOP_UPS):
-        found = queue.take(size - len(bodies) - len(writes.done), last, busy)
+        room = size - len(bodies) - len(writes.done)
+        found = queue.take(room, last, busy)
+        is_end = len(found) < room
         if not found:
             break
         last = found[-1].id
@@ -122,7 +126,7 @@ def fold_chunk(now: datetime, size: int) -> int:
         if len(found) == len(mine) or len(bodies) + len(writes.done) >= size:
             break
     if not by_node and not writes.done:
-        return 0
+        return 0, False
     org = get_org_dated()
     dated = dated_for(by_node, org)
     wanted = [live for node_id, live in lives.items() if node_id in by_node and live.state]
@@ -130,7 +134,8 @@ def fold_chunk(now: datetime, size: int) -> int:
     for node_id, items in by_node.items():
         _fold_node(lives[node_id], items, bodies, rows.get(node_id, {}), dated(node_id), now, writes, sealed_until)
     _write(writes, org.book.at(hour_at(now)))
-    return len(writes.done) + sum(len(items) for items in writes.failed.values())
+    count = len(writes.done) + sum(len(items) for items in writes.failed.values())
+    return count, count > 0 and not (is_end and not writes.failed)
 
 
 def sealed_hour() -> int:
@@ -162,7 +167,7 @@ def _sort_out(found: list[Waiting], sealed_until: int, writes: Writes) -> list[W
 
 def _of_removed_demos(found: list[Waiting]) -> set[bytes]:
     """Those that a simulated agent sent for a cluster that was removed: kept out, so that a demo stays removed."""
-    removed = set(Cluster.objects.filter(removed_at__isnull=False).values_list("name", flat=True))
+    removed = {name for (name,) in execute("select name from fleet_cluster where removed_at is not null", [])}
     bodies = queue.bodies([item for item in found if item.key.cluster in removed]) if removed else {}
     return {sha256 for sha256, (body, _, _) in bodies.items() if _is_simulated(body)}
 

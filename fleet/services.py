@@ -9,7 +9,10 @@ from django.utils import timezone
 
 from fleet.models import Cluster, Node, NodeLive
 from fleet.node_keys import NodeKey
+from fleet.sql import execute
 from orgs.services import record
+
+_IS_REAL = "update fleet_cluster set is_simulated = false, removed_at = null where name = %b::text and is_simulated"
 
 
 def ensure_nodes(keys: Iterable[NodeKey]) -> dict[NodeKey, int]:
@@ -47,11 +50,16 @@ def find_node(key: NodeKey) -> int | None:
 
 
 def _ensure_clusters(names: set[str]) -> dict[str, int]:
-    found = dict(Cluster.objects.filter(name__in=names).values_list("name", "id"))
+    found = _clusters(names)
     if len(found) < len(names):
         Cluster.objects.bulk_create([Cluster(name=name) for name in sorted(names - set(found))], ignore_conflicts=True)
-        found = dict(Cluster.objects.filter(name__in=names).values_list("name", "id"))
+        found = _clusters(names)
     return found
+
+
+def _clusters(names: set[str]) -> dict[str, int]:
+    """Name -> id of those that there are."""
+    return dict(execute("select name, id from fleet_cluster where name = any(%b::text[])", [sorted(names)]))  # type: ignore[arg-type]
 
 
 def _find_nodes(clusters: dict[str, int], keys: list[NodeKey]) -> dict[tuple[int, str], tuple[int, str | None]]:
@@ -73,7 +81,7 @@ def mark_simulated(clusters: dict[str, bool]) -> None:
                 nodes__live__in=NodeLive.objects.exclude(agent_version="").exclude(agent_version__endswith="+sim")
             ).update(is_simulated=True)
         else:
-            Cluster.objects.filter(name=name, is_simulated=True).update(is_simulated=False, removed_at=None)
+            execute(_IS_REAL, [name])
 
 
 def remove_simulated(cluster: Cluster, *, actor: str, org: object = None, address: str | None = None) -> bool:
