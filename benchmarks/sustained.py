@@ -1,9 +1,9 @@
 """From HTTP to the rollup at a steady rate: a web process, a worker and beat, fed on a timetable whatever the answers.
 
 A latency counts from the instant at which the batch was due, so a server that falls behind can't hide it. The lag of
-the fold is the age of the oldest batch that waits, asked twice a second. At a quarter of the goal's rate, which a machine
-with other work on it keeps up with, and at the goal's. A rate that is not kept up with shows as fewer batches a second
-than were sent and as a latency that grows; the CPU per batch says what the whole rate takes in any case.
+the fold is the age of the oldest batch that waits, asked twice a second. At a quarter of the goal's rate, which a
+machine with other work on it keeps up with, and at the goal's. A rate that is not kept up with shows as fewer batches a
+second than were sent and as a latency that grows; the CPU per batch says what the whole rate takes in any case.
 """
 
 from __future__ import annotations
