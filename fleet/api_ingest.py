@@ -1,7 +1,7 @@
 """`POST /v1/batches` as a WSGI application of its own (goodput_site/wsgi.py).
 
 Neither Django's handler nor DRF stands in the way of an upload: it has no session, no form, no page and negotiates
-nothing, and both together cost more than everything that is done for it (ADR 0013). What they did for it is done here:
+nothing, and both together cost more than everything that is done for it (ADR 0014). What they did for it is done here:
 the connection's age, refusals as problem documents, an unexpected error told in the log and nowhere else.
 """
 

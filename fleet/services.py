@@ -59,7 +59,7 @@ def _ensure_clusters(names: set[str]) -> dict[str, int]:
 
 def _clusters(names: set[str]) -> dict[str, int]:
     """Name -> id of those that there are."""
-    return dict(execute("select name, id from fleet_cluster where name = any(%b::text[])", [sorted(names)]))  # type: ignore[arg-type]
+    return dict(execute("select name, id from fleet_cluster where name = any(%b::text[])", [sorted(names)]))
 
 
 def _find_nodes(clusters: dict[str, int], keys: list[NodeKey]) -> dict[tuple[int, str], tuple[int, str | None]]:
