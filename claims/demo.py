@@ -116,7 +116,7 @@ def _in(org: Org, now: datetime, progress: Progress, with_pdf: bool, days: int) 
         start = datetime.fromtimestamp(plan.first_ms / 1000, UTC)
         add_overlay(actor, contract=version.contract, kind="entitlement", resource="sim-0001", starts_at=start)
         month = f"{start:%Y-%m}"
-        issue_report(version.contract, month, actor, now=now)
+        issue_report(version.contract, month, actor, now=max(now, timezone.now()))  # after the last batch has come
         claim = Claim.objects.first()
         if claim is None:
             raise PackError("The simulated month owes nothing.")

@@ -56,7 +56,7 @@ with tenant_context(org):
     unmeasured = add_contract(contract_from_toml(reach.replace("MEMBERS", members)), who, cluster="demo-claim").contract
     start = datetime.fromtimestamp(plan.first_ms / 1000, UTC)
     add_overlay(who, contract=contract, kind="entitlement", resource="sim-0001", starts_at=start)
-    report = issue_report(contract, f"{start:%Y-%m}", who, now=now)
+    report = issue_report(contract, f"{start:%Y-%m}", who, now=timezone.now())  # after the last batch has come
     ids |= {"contract": contract.pk, "month": f"{start:%Y-%m}", "report": report.pk, "claim": Claim.objects.first().pk}
     ids["unmeasured"] = unmeasured.pk
 
