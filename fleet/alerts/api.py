@@ -13,9 +13,11 @@ from rest_framework.response import Response
 from fleet import api_params as ask
 from fleet import api_schemas as schema
 from fleet.alerts import selectors, services
+from fleet.alerts.confirming import ask_again
 from fleet.alerts.errors import ChannelInvalid
 from fleet.alerts.models import MOST_DIGEST_MINUTES, MOST_HOLD_S, Channel, Delivery
 from fleet.alerts.selectors import LOG_COLUMNS, ChannelLine, LogFilter, LogLine
+from fleet.alerts.senders import base_url
 from fleet.api import ListView, OrgView
 from fleet.domain.alerting.words import KINDS, SEVERITIES, WHATS
 from fleet.services_incidents import Actor
@@ -224,6 +226,28 @@ class TestChannel(AlertView):
         self.channel(channel_id)
         sent = services.send_test(channel_id, self.actor(request))
         return Response(LogLine(selectors.deliveries(LogFilter()).get(pk=sent.pk)).values(), status=202)
+
+
+ADDRESS = schema.shape("AlertAddress", address=s.EmailField())
+
+
+class AskAgain(AlertView):
+    """Asking again."""
+
+    @extend_schema(
+        operation_id="ask_alert_address",
+        request=ADDRESS,
+        responses=schema.answers(SHOWN, 400, 404, 415, 422, status=202),
+    )
+    def post(self, request: Request, channel_id: int) -> Response:
+        """Mail an address that has not confirmed the question once more, at most three times a day."""
+        ask.allow(request.query_params, ())
+        self.channel(channel_id)
+        actor, body = self.actor(request), _body(request)
+        if set(body) != {"address"} or not isinstance(body["address"], str):
+            ask.refuse("address", "One of the channel's `unconfirmed` addresses.")
+        ask_again(channel_id, body["address"], actor, base_url())
+        return Response(_shown(self.channel(channel_id)), status=202)
 
 
 class Deliveries(AlertView, ListView):

@@ -13,6 +13,7 @@ urlpatterns = [
     *listed("alerts/channels", api.Channels, "api-alert-channels"),
     path(CHANNEL, api.OneChannel.as_view(), name="api-alert-channel"),
     path(f"{CHANNEL}/test", api.TestChannel.as_view(), name="api-alert-test"),
+    path(f"{CHANNEL}/ask", api.AskAgain.as_view(), name="api-alert-ask"),
     *listed("alerts/deliveries", api.Deliveries, "api-alert-deliveries"),
     path("alerts/deliveries/<int:delivery_id>/again", api.SendAgain.as_view(), name="api-alert-again"),
 ]

@@ -83,6 +83,7 @@ TABLE: dict[str, Row] = {
     f"{SETTINGS}alerts/new/*": of_an_org(200, 404, viewer={403}, finance={403}),
     "v1/alerts/*": {**PEOPLES, **dict.fromkeys(("ingest", "read", "viewer"), {403})},
     "v1/alerts/channels/<int:channel_id>/test": WRITE,
+    "v1/alerts/channels/<int:channel_id>/ask": WRITE,
     "v1/alerts/deliveries/<int:delivery_id>/again": WRITE,
     "metrics": API,
 }

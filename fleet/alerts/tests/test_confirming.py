@@ -22,6 +22,7 @@ from fleet.services_incidents import Actor
 pytestmark = pytest.mark.django_db
 Make = Callable[..., Any]
 BASE = "/o/alpha/settings/alerts/"
+ASK = "/v1/alerts/channels/{}/ask"
 
 
 def link_in(mail: Any) -> str:
@@ -106,6 +107,11 @@ def test_the_page_says_who_has_not_answered_and_asks_again_but_not_too_often(
             answer = client.post(f"{BASE}{channel.pk}/ask/", {"address": "a@x.example"}, follow=True)
             sent.append("goes out again" in answer.content.decode())
     assert sent == [True, False, True, False] + [False] * 4
+    refused = client.post(ASK.format(channel.pk), {"address": "a@x.example"}, content_type="application/json")
+    assert (refused.status_code, refused.json()["errors"]) == (
+        422,
+        {"recipients": ["It was asked just now: at most 3 times a day."]},
+    )
     assert "nothing to confirm" in client.post(
         f"{BASE}{channel.pk}/ask/", {"address": "other@x.example"}, follow=True
     ).content.decode()  # fmt: skip
@@ -116,3 +122,23 @@ def test_the_page_says_who_has_not_answered_and_asks_again_but_not_too_often(
     with pytest.raises(ChannelInvalid, match="Ask again"):
         send_again(question.pk, Actor("ada", inside))
     assert Channel.objects.get().recipients == ["a@x.example"]
+
+
+def test_the_api_asks_again_too_and_an_address_that_is_not_the_channels_is_refused(
+    inside: Any, channel_of: Make, ada: Any, client_of: Make, lan: Any
+) -> None:
+    channel = channel_of("email", is_confirmed=False, recipients=["a@x.example"])
+    Delivery.objects.all().delete()
+    connection.set_schema_to_public()  # type: ignore[attr-defined]
+    client = client_of(ada)
+    for body, status in (({"address": "b@x.example"}, 422), ({}, 422), ([], 422), ({"address": 7}, 422)):
+        assert client.post(ASK.format(channel.pk), body, content_type="application/json").status_code == status
+    assert (
+        client.post(ASK.format(channel.pk + 1), {"address": "a@x.example"}, content_type="application/json").status_code
+        == 404
+    )
+    answer = client.post(ASK.format(channel.pk), {"address": "a@x.example"}, content_type="application/json")
+    assert (answer.status_code, answer.json()["unconfirmed"]) == (202, ["a@x.example"])
+    connection.set_tenant(inside)  # type: ignore[attr-defined]
+    (sent,) = Delivery.objects.all()
+    assert (sent.what, sent.sent_to) == ("confirm", "a@x.example")
