@@ -148,6 +148,11 @@ class Bar:
         return bool(self.incidents or self.sums.lost_ws)
 
     @property
+    def is_mute(self) -> bool:
+        """Whether nothing at all is known of it, and nothing happened on it either."""
+        return self.is_thin and not (self.sums.known or self.is_hurt)
+
+    @property
     def segments(self) -> tuple[Segment, ...]:
         """From the bottom up: down, held, degraded, what was available, unknown time on top."""
         if self.is_empty:
@@ -175,10 +180,19 @@ class Days:
     sums: Sums
 
     @property
-    def bad(self) -> tuple[Bar, ...]:
-        """The newest days with something to say, newest first: those of mere silence only where there is room."""
-        found = sorted((bar for bar in reversed(self.bars) if bar.is_bad), key=lambda bar: not bar.is_hurt)
-        return tuple(sorted(found[:MOST_LISTED], key=lambda bar: -bar.index))
+    def bad(self) -> tuple[tuple[Bar, Bar], ...]:
+        """The newest days with something to say, newest first, as (first, last): days of mere silence in a row are one.
+
+        Those of mere silence stand there only where there is room.
+        """
+        rows: list[tuple[Bar, Bar]] = []
+        for bar in reversed(self.bars):
+            if rows and bar.is_mute and rows[-1][0].is_mute and rows[-1][0].index == bar.index + 1:
+                rows[-1] = bar, rows[-1][1]
+            elif bar.is_bad:
+                rows.append((bar, bar))
+        found = sorted(rows, key=lambda row: not row[0].is_hurt)
+        return tuple(sorted(found[:MOST_LISTED], key=lambda row: -row[0].index))
 
     @property
     def width(self) -> int:

@@ -176,7 +176,16 @@ def test_a_long_silence_hides_no_day_of_a_loss() -> None:
     lost = Bar(0, 0, Sums(known=day, nominal=100 * day - 100, down=1), 1)
     good = Bar(30, 30, Sums(known=day, nominal=100 * day), 0)
     listed = Days((lost, *silent, good), Sums()).bad
-    assert [bar.index for bar in listed] == [*range(29, 29 - MOST_LISTED + 1, -1), 0]
+    assert [(first.index, last.index) for first, last in listed] == [(1, 29), (0, 0)]
+    thin = [Bar(number, number, Sums(known=day // 2, unknown=day // 2, nominal=50 * day), 0) for number in range(1, 30)]
+    listed = Days((lost, *thin, good), Sums()).bad
+    assert [first.index for first, _ in listed] == [*range(29, 29 - MOST_LISTED + 1, -1), 0]
+
+
+def test_days_of_mere_silence_are_one_line_and_an_incident_among_them_is_its_own() -> None:
+    day = 24 * 8 * 3600
+    bars = [Bar(number, number, Sums(unknown=day), 1 if number == 3 else 0) for number in range(6)]
+    assert [(first.index, last.index) for first, last in Days(tuple(bars), Sums()).bad] == [(4, 5), (3, 3), (0, 2)]
 
 
 def test_a_day_without_data_is_listed_as_such_and_not_as_one_without_a_loss(
