@@ -14,7 +14,7 @@ from django.utils.cache import get_conditional_response, patch_vary_headers
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.response import Response
 
-from fleet.fleet_json import inert
+from orgs.sheets import cell
 
 
 class PlainRenderer(BaseRenderer):
@@ -45,7 +45,7 @@ class CsvRenderer(PlainRenderer):
         writer.writerow(view.columns)
         for row in data["results"]:
             cells = flat(row)
-            writer.writerow([inert(_printable(cells.get(name))) for name in view.columns])
+            writer.writerow([cell(_printable(cells.get(name))) for name in view.columns])
         return out.getvalue().encode()
 
 
@@ -70,9 +70,9 @@ def _word(each: Any) -> str:
     return str(each.get("code", each.get("key", "")) if isinstance(each, Mapping) else each)
 
 
-def _printable(cell: Any) -> Any:
+def _printable(value: Any) -> Any:
     """Text without NUL and line ends, which tear lines apart in many readers."""
-    return cell.replace("\x00", "").replace("\r", " ").replace("\n", " ") if isinstance(cell, str) else cell
+    return value.replace("\x00", "").replace("\r", " ").replace("\n", " ") if isinstance(value, str) else value
 
 
 def finish(response: Any, request: HttpRequest) -> Any:

@@ -67,6 +67,7 @@ WholeFleet = shape(
     sums=Sums(),
     dropped_batches=whole(),
     nodes_listed=s.BooleanField(help_text="False above 500 nodes: read /v1/fleet/nodes."),
+    open_incidents=whole(help_text="A cluster-wide one counts once; silence is none."),
     trouble_count=whole(),
     troubles=Trouble(many=True, help_text="The worst 200 where the nodes are not listed, else all."),
     clusters=FleetCluster(many=True),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +9,8 @@ from fleet.attention import Trouble
 from fleet.hour_sums import Sums
 from fleet.reading import ClusterRows, Fleet, NodeRow
 from fleet.selectors_live import Gpu, from_ms
+from orgs.sheets import as_csv as sheet
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 COLUMNS = (
     "as_of",
     "period",
@@ -63,6 +61,7 @@ def as_json(fleet: Fleet, most_nodes: int | None = None) -> dict[str, Any]:
         **figures(fleet.sums),
         "dropped_batches": fleet.dropped_total,
         "nodes_listed": is_listed,
+        "open_incidents": fleet.open_count,
         "trouble_count": len(fleet.troubles),
         "troubles": [_trouble(trouble) for trouble in fleet.troubles[: None if is_listed else MOST_TROUBLES]],
         "clusters": [_cluster(cluster, is_listed) for cluster in (*fleet.clusters, *fleet.more_clusters)],
@@ -171,12 +170,7 @@ def _trouble(trouble: Trouble) -> dict[str, Any]:
 
 def as_csv(fleet: Fleet) -> str:
     """One line per GPU of the nodes that the filter asks for; cells that a spreadsheet would run are made inert."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
-    for line in _lines(fleet):
-        writer.writerow([inert(cell) for cell in line])
-    return out.getvalue()
+    return sheet(COLUMNS, _lines(fleet))
 
 
 def _lines(fleet: Fleet) -> Iterator[list[Any]]:
@@ -216,10 +210,3 @@ def _lines(fleet: Fleet) -> Iterator[list[Any]]:
                     gpu.conditions[0].party if gpu.conditions else "",
                     *tail,
                 ]
-
-
-def inert(cell: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula."""
-    if isinstance(cell, str) and cell.startswith(FORMULA_STARTS):
-        return f"'{cell}"
-    return "" if cell is None else cell

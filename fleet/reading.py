@@ -160,6 +160,16 @@ class NodeRow:
         return 100 * self.sums.known < 95 * self.sums.all
 
     @property
+    def is_well(self) -> bool:
+        """Whether there is nothing to say of it: available, nothing lost in the period, and known well enough."""
+        return self.now.word == "available" and not (self.troubles or self.sums.lost_ws or self.is_thin)
+
+    @property
+    def more_count(self) -> int:
+        """What is wrong with it besides its first trouble."""
+        return len(self.troubles) - 1 + len(self.troubles[0].also) if self.troubles else 0
+
+    @property
     def tip(self) -> str:
         """Its GPUs in one sentence, those that are not well by index and UUID."""
         parts = [f"{self.shown}: {self.now.count('available')} of {len(self.now.gpus)} GPUs available"]
@@ -185,6 +195,7 @@ class ClusterRows:
     pages: int
     label: str = ""
     domains: int = 0  # NVLink domains that its nodes name
+    is_rest_well: bool = False
 
     @property
     def shown(self) -> str:
@@ -211,7 +222,8 @@ class ClusterRows:
 class Fleet:
     """A reading of the fleet at `as_of_ms`; figures are of everything, `clusters` of what the filter asks for.
 
-    Strips begin with the slot `drawn_from`: with the window, or with a younger fleet's first evidence.
+    Strips begin with the slot `drawn_from`: with the window, or with a younger fleet's first evidence. `open_count` is
+    of open incidents, the one number of what is broken: here, on the page of incidents and in the API.
     """
 
     as_of_ms: int
@@ -232,6 +244,8 @@ class Fleet:
     simulated: tuple[tuple[int, str], ...]
     has_real: bool
     matching: int
+    open_count: int
+    parties: tuple[tuple[str, int], ...]
 
     @property
     def gpu_count(self) -> int:
@@ -250,17 +264,20 @@ class Fleet:
 
     @property
     def chips(self) -> list[tuple[str, int]]:
-        """States that have GPUs, what is not well first; the state that is filtered for always stands there."""
-        return [(word, count) for word, count in self.counts.items() if count or word == self.filter.state]
+        """States that have GPUs, what is not well first; the state that is filtered for always stands there.
+
+        How many are available stands above them, so that word is a chip only where it is the filter.
+        """
+        bad = [(word, count) for word, count in self.counts.items() if count and word != "available"]
+        chosen = self.filter.state
+        return bad if not chosen or chosen in dict(bad) else [*bad, (chosen, self.counts[chosen])]
+
+    @property
+    def is_well(self) -> bool:
+        """Whether every GPU is available, every node is heard, and nothing is open or asks for attention."""
+        return self.counts["available"] == self.gpu_count > 0 and not (self.troubles or self.open_count or self.silent)
 
     @property
     def open_troubles(self) -> tuple[Trouble, ...]:
         """Conditions that lower a weight or may; silence is counted apart."""
         return tuple(trouble for trouble in self.troubles if trouble.is_condition)
-
-    def parties(self) -> list[tuple[str, int]]:
-        """Open conditions per party."""
-        found = [
-            (p, sum(t.party == p for t in self.open_troubles)) for p in ("infrastructure", "customer", "ambiguous")
-        ]
-        return [(party, count) for party, count in found if count or party == "infrastructure"]

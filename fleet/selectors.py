@@ -40,6 +40,7 @@ from fleet.selectors_hours import (
     read_hour,
     read_places,
 )
+from fleet.selectors_incidents import open_parties_of_cluster, per_party
 from fleet.selectors_live import MARKS, WORDS, is_silent, read_summary, to_ms
 from fleet.selectors_plain import UNNAMED, read_plain
 from fleet.strip_drawing import draw, in_words
@@ -49,6 +50,7 @@ __all__ = ["Filter", "Fleet", "Period", "fleet_summary", "get_fleet"]
 NODES_ON_PAGE = 48  # over all clusters
 NODES_OF_CLUSTER = 64  # per page of one cluster
 LEAST_PER_CLUSTER = 4
+WELL_ON_PAGE = 8  # of a cluster: so many rows are filled up with nodes of which there is nothing to say
 CLUSTERS_ON_PAGE = 12
 TEN_MINUTES = 40  # slots
 LEAST_DAYS = 4  # a window with fewer whole days is added up at once
@@ -85,7 +87,7 @@ def get_fleet(
     """
     wanted = wanted or Filter()
     window = period.window(now)
-    clusters = visible_clusters(within)
+    clusters = visible_clusters(within, open_parties=open_parties_of_cluster())
     everything = with_neighbours(
         read_nodes(now, window, clusters, may_be_brief=is_brief or (strips and not wanted.search)), now
     )
@@ -110,6 +112,7 @@ def get_fleet(
         drawn = {row.id: row for row in with_strips(listed, period, window, drawn_from, wanted.opened)}
         shown = [replace(block, nodes=tuple(drawn[row.id] for row in block.nodes)) for block in shown]
     troubles = tuple(sorted((t for row in everything for t in row.troubles), key=Trouble.order))
+    parties = [party for cluster in clusters.values() for party in cluster.open_parties]  # type: ignore[attr-defined]
     counts = {word: sum(row.now.count(word) for row in everything) for word in WORDS}
     return Fleet(
         as_of_ms=to_ms(now),
@@ -134,12 +137,14 @@ def get_fleet(
         simulated=tuple((cluster.pk, cluster.name) for cluster in clusters.values() if cluster.is_simulated),
         has_real=any(not row.is_simulated for row in everything),
         matching=sum(block.matching for block in (*shown, *more)),
+        parties=per_party(parties),
+        open_count=len(parties),
     )
 
 
-def visible_clusters(within: str | Collection[str] | None) -> dict[int, Cluster]:
-    """The clusters that somebody may see, by id; `within` names them (nothing: all)."""
-    visible = Cluster.objects.filter(removed_at=None)
+def visible_clusters(within: str | Collection[str] | None, **more: Any) -> dict[int, Cluster]:
+    """The clusters that somebody may see, by id; `within` names them (nothing: all), `more` is annotated to each."""
+    visible = Cluster.objects.filter(removed_at=None).annotate(**more)
     if within:
         visible = visible.filter(name__in=[within] if isinstance(within, str) else within)
     return {cluster.pk: cluster for cluster in visible}
@@ -184,6 +189,8 @@ def read_nodes(
         first_slot = max(window.first_slot, slot_of(to_ms(first_seen_at)))
         if node_id in firsts:
             first_slot = first_hour_slot(new[node_id]) + read_hour(firsts[node_id]).known_from
+        elif last_ms is not None and slot_of(last_ms) < window.first_slot:
+            first_slot = window.first_slot  # its past came late and lies before the period: known, and silent since
         is_over = live.is_silent or window.now_slot < slot_of(now_ms)
         end_slot = window.now_slot if is_over else slot_of(last_ms or 0)
         bounds = Bounds(first_slot, max(first_slot, end_slot), len(live.gpus), is_over)
@@ -331,6 +338,9 @@ def _block(cluster: Cluster, rows: list[NodeRow], wanted: Filter, share: int) ->
     pages = max(1, -(-len(matching) // share))
     page = min(max(1, wanted.page or 1), pages) if wanted.cluster else 1
     shown = matching if wanted.page is None else matching[(page - 1) * share : page * share]
+    if wanted.page is not None and not wanted.is_narrow:
+        shown = shown[: max(WELL_ON_PAGE, sum(not row.is_well for row in shown))]
+        shown += [row for row in matching[len(shown) :] if row.id == wanted.opened]  # a link to an open row holds
     models = sorted({row.now.model for row in rows if row.now.model})
     return ClusterRows(
         id=cluster.pk,
@@ -346,6 +356,7 @@ def _block(cluster: Cluster, rows: list[NodeRow], wanted: Filter, share: int) ->
         page=page,
         pages=pages,
         domains=len({row.now.domain for row in rows} - {""}),
+        is_rest_well=all(row.is_well for row in matching[len(shown) :]),
     )
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
 
 from fleet.domain.slots import SLOT_MS, hour_of_slot, slot_of
 from fleet.models import Incident, NodeLive
@@ -188,16 +189,29 @@ def visible_incidents(within: Collection[str] | None) -> QuerySet[Incident]:
     return found.filter(cluster__name__in=within) if within else found
 
 
+def open_faults() -> QuerySet[Incident]:
+    """One row of each fault that goes on: a cluster-wide one counts once, and is open while it is on any node."""
+    still_open = Incident.objects.filter(is_open=True, withdrawn_at=None)
+    earlier = Q(pk=OuterRef("part_of")) | Q(part_of=OuterRef("part_of"), pk__lt=OuterRef("pk"))
+    return still_open.filter(~Exists(still_open.filter(earlier)))
+
+
+def open_parties_of_cluster() -> ArraySubquery:
+    """The party of each open incident, as an annotation of a cluster: a page counts them without another query."""
+    return ArraySubquery(open_faults().filter(cluster=OuterRef("pk")).values("party"))
+
+
+def per_party(parties: Collection[str]) -> tuple[tuple[str, int], ...]:
+    """(party, how many) of what is there, in the order of PARTIES."""
+    return tuple((party, count) for party in PARTIES if (count := sum(one == party for one in parties)))
+
+
 def list_page(now: datetime, wanted: Wanted, within: Collection[str] | None) -> IncidentPage:
     """Open ones first, then the newest. A withdrawn one stands among the resolved: somebody wrote about it.
 
     A cluster-wide incident is one line; who asks for a node gets that node's own.
     """
     everything = visible_incidents(within)
-    still_open = everything.filter(is_open=True, withdrawn_at=None).order_by("pk")
-    open_heads = {
-        part_of or pk: party for pk, part_of, party in still_open.values_list("pk", "part_of_id", "party").reverse()
-    }
     goes_on = Exists(Incident.objects.filter(part_of=OuterRef("pk"), is_open=True, withdrawn_at=None))
     found = _filtered(everything.annotate(goes_on=Q(is_open=True) | goes_on), wanted)
     if not wanted.node:
@@ -207,11 +221,13 @@ def list_page(now: datetime, wanted: Wanted, within: Collection[str] | None) -> 
     page = min(max(1, wanted.page or 1), pages)
     ordered = found.order_by("-goes_on", "-first_slot", "-pk")
     rows = ordered[:MOST_IN_DOWNLOAD] if wanted.page is None else ordered[(page - 1) * ON_PAGE : page * ON_PAGE]
-    parties = list(open_heads.values())
-    lost = sum(found.values_list("lost_gpu_seconds", flat=True))
+    open_ones = open_faults().filter(cluster__removed_at=None)
+    open_ones = open_ones.filter(cluster__name__in=within) if within else open_ones
+    parties = list(open_ones.values_list("party", flat=True))
+    lost = found.aggregate(lost=Sum("lost_gpu_seconds"))["lost"] or 0
     if not wanted.node:
         members = Incident.objects.filter(part_of__in=found.values("pk"), withdrawn_at=None)
-        lost += sum(members.values_list("lost_gpu_seconds", flat=True))
+        lost += members.aggregate(lost=Sum("lost_gpu_seconds"))["lost"] or 0
     return IncidentPage(
         as_of_ms=to_ms(now),
         wanted=wanted,
@@ -220,7 +236,7 @@ def list_page(now: datetime, wanted: Wanted, within: Collection[str] | None) -> 
         page=page,
         pages=pages,
         open_count=len(parties),
-        parties=tuple((party, parties.count(party)) for party in PARTIES if party in parties),
+        parties=per_party(parties),
         clusters=tuple(sorted(set(everything.values_list("cluster__name", flat=True)))),
         lost_ws=100 * lost,
     )
@@ -265,7 +281,8 @@ def lines_of(now: datetime, rows: Iterable[Incident], *, whole: bool = True) -> 
         devices = then.get((one.node_id, hour_of_slot(one.first_slot))) or today.get(one.node_id, {})
         affected = tuple(sorted((affected_of(part, devices) for part in one.parts), key=_order))
         codes = {code for part in one.parts for code in part["codes"]} - {one.code}
-        also = tuple(sorted(title_of(code) for code in codes))
+        titles = sorted({title_of(code) for code in codes})  # one that only says more than another is left out
+        also = tuple(title for title in titles if not title.startswith(tuple(f"{other}," for other in titles)))
         out.append(IncidentLine(one, affected, also, to_ms(now), tuple(members.get(one.pk, ()))))
     return tuple(out)
 

@@ -50,7 +50,7 @@ def test_the_list_shows_one_line_for_all_its_nodes(client: Any, three: list[Inci
 def test_who_asks_for_a_node_gets_its_share(client: Any, three: list[Incident]) -> None:
     page = client.get("/o/alpha/incidents/?node=n1").content.decode()
     assert "n1: " in page
-    assert f"part of {three[0].pk}" in page
+    assert f"part of incident {three[0].pk}" in page
     assert "3 nodes of main" not in page
 
 
@@ -58,10 +58,10 @@ def test_its_page_lists_the_nodes_and_a_members_page_leads_there(client: Any, th
     page = client.get(f"/o/alpha/incidents/{three[0].pk}/").content.decode()
     assert "Nodes in it" in page
     assert all(f">n{number}<" in page for number in range(3))
-    assert "10800 GPU-seconds" in page
+    assert "10,800 GPU-seconds" in page
     share = client.get(f"/o/alpha/incidents/{three[1].pk}/").content.decode()
     assert f"/o/alpha/incidents/{three[0].pk}/" in share
-    assert "3600 GPU-seconds" in share
+    assert "3,600 GPU-seconds" in share
 
 
 def test_downloads_name_scope_nodes_and_head(client: Any, three: list[Incident]) -> None:

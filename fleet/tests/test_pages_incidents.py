@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 from django_tenants.utils import tenant_context
 
 from fleet.domain.slots import slot_of
-from fleet.models import Incident, Node
+from fleet.models import Incident, Node, NodeLive
 from fleet.selectors_incidents import ON_PAGE, Wanted, list_page
 from fleet.selectors_live import to_ms
 from fleet.tests.test_pages import fill, text_of
@@ -200,6 +202,47 @@ def test_a_long_list_pages_and_its_cost_does_not_grow(
     assert 'rel="next"' in first
     assert client.get("/o/alpha/incidents/?page=2").content.decode().count('<li class="issue') == 5
     assert client.get("/o/alpha/incidents/?page=999").content.decode().count('<li class="issue') == 5
+
+
+def test_what_is_open_is_one_number_everywhere_also_when_the_fleet_is_silent(
+    alpha: Any, ada: Any, client_of: Any, lan: Any
+) -> None:
+    fill(alpha, nodes=3, minutes=3)
+    head = happen(alpha)
+    happen(alpha, "sim-0002", part_of_id=head)
+    other = happen(alpha, "sim-0001", code="HW_THERMAL", is_open=False)
+    happen(alpha, "sim-0003", code="HW_THERMAL", part_of_id=other, party="ambiguous")  # only a share of it goes on
+    happen(alpha, "sim-0003", is_open=False)
+    happen(alpha, "sim-0003", withdrawn_at=timezone.now())
+    client = client_of(ada)
+    for silent in (False, True):
+        if silent:
+            with tenant_context(alpha):
+                NodeLive.objects.update(last_sample_at=timezone.now() - timedelta(hours=1))
+        fleet, page = (client.get(f"/o/alpha/{path}").content.decode() for path in ("", "incidents/"))
+        listed = client.get("/o/alpha/incidents.json?state=open").json()["total"]
+        counted = re.search(r"Open incidents</dt>\s*<dd[^>]*><a[^>]*>(\d+)", fleet)
+        assert counted is not None
+        assert (int(counted[1]), listed, client.get("/v1/fleet").json()["open_incidents"]) == (2, 2, 2)
+        assert "2 open: 1 infrastructure, 1 ambiguous" in page
+        assert "1 infrastructure · 1 ambiguous" in fleet
+        assert all("<title>(2) " in one for one in (fleet, page))
+        assert ("3 nodes silent" in fleet) is silent
+
+
+def test_one_incident_costs_the_same_however_many_its_nodes_and_hours(
+    alpha: Any, ada: Any, client_of: Any, django_assert_max_num_queries: Any
+) -> None:
+    fill(alpha, nodes=2, minutes=70)
+    pk = happen(alpha)
+    client = client_of(ada)
+    for _ in range(2):
+        with django_assert_max_num_queries(38):
+            assert client.get(f"/o/alpha/incidents/{pk}/").status_code == 200
+        for minutes in range(60, 66):
+            happen(alpha, "sim-0002", minutes, part_of_id=pk)
+        with tenant_context(alpha):
+            Incident.objects.filter(pk=pk).update(nodes_together=7, first_slot=F("first_slot") - 240)
 
 
 def test_the_download_holds_the_hardware_as_it_was(alpha: Any, ada: Any, client_of: Any) -> None:
