@@ -96,8 +96,9 @@ def fleet(request: HttpRequest) -> HttpResponse:
     """The Fleet page; for its own refresh only the part that lives."""
     if request.user.is_authenticated and request.session.get("last_org") != request.org.slug:  # type: ignore[attr-defined]
         request.session["last_org"] = request.org.slug  # type: ignore[attr-defined]
-    if request.GET.get("part") == "days":
-        return _days(request)
+    part = request.GET.get("part") == "days"
+    if part and is_part(request):
+        return finish(render(request, "fleet/_days.html", _days(request)))
     found = read(request, strips=True, is_paged=True)
     troubles = gathered(found.troubles)
     context = {
@@ -108,14 +109,22 @@ def fleet(request: HttpRequest) -> HttpResponse:
         "every": EVERY_SECONDS if found.node_count else EVERY_SECONDS_EMPTY,
         "is_roomy": sum(len(cluster.nodes) for cluster in found.clusters) <= ROOMY_NODES,
         "ticks": ticks(found),
-        "days_url": f"{request.path}?{urlencode({'part': 'days', 'cluster': found.filter.cluster})}",
+        **(_days(request) if part else {}),
         "endpoint": request.build_absolute_uri("/v1/batches"),
         "needs_key": not is_open_to_all(request.org.slug),  # type: ignore[attr-defined]
         "may_remove_demo": request.access.may_remove_demo,  # type: ignore[attr-defined]
         "may_write": request.access.may_write,  # type: ignore[attr-defined]
     }
-    is_part = request.htmx and not request.htmx.history_restore_request  # type: ignore[attr-defined]
-    response = render(request, "fleet/_live.html" if is_part else "fleet/fleet.html", context)
+    return finish(render(request, "fleet/_live.html" if is_part(request) else "fleet/fleet.html", context))
+
+
+def is_part(request: HttpRequest) -> bool:
+    """Whether a page asks for a part of itself. A link that is opened without scripts asks for the whole."""
+    return bool(request.htmx and not request.htmx.history_restore_request)  # type: ignore[attr-defined]
+
+
+def finish(response: HttpResponse) -> HttpResponse:
+    """A page or its part: kept by nobody without asking again, and the two never taken for each other."""
     response["Cache-Control"] = "private, no-cache"
     response["Vary"] = "HX-Request, Cookie"
     return response
@@ -128,8 +137,8 @@ def periods(now_shown: AnyPeriod) -> list[AnyPeriod]:
     return offered if now_shown in offered else [*offered, now_shown]
 
 
-def _days(request: HttpRequest) -> HttpResponse:
-    """The bars of 90 days of the fleet, or of the cluster that the URL names, as a part of the page."""
+def _days(request: HttpRequest) -> dict[str, Any]:
+    """The bars of 90 days of the fleet, or of the cluster that the URL names."""
     now = timezone.now()
     visible = visible_clusters(request.access.clusters)  # type: ignore[attr-defined]
     wanted = wanted_of(request)
@@ -139,9 +148,7 @@ def _days(request: HttpRequest) -> HttpResponse:
     days = get_days(now, {row.id: len(row.now.gpus) for row in rows}, clusters=list(visible))
     query = urlencode([*([("cluster", wanted.cluster)] if wanted.cluster else []), ("day", "")])
     path = f"{reverse('incidents', kwargs={'org_slug': request.org.slug})}?{query}"  # type: ignore[attr-defined]
-    response = render(request, "fleet/_days.html", {"days": days, "path": path, "name": wanted.cluster})
-    response["Cache-Control"] = "private, no-store"
-    return response
+    return {"days": days, "path": path, "name": wanted.cluster}
 
 
 def ticks(found: Fleet) -> list[tuple[int, str, int]]:

@@ -31,7 +31,7 @@ from fleet.selectors_incidents import (
     visible_incidents,
 )
 from fleet.selectors_incidents_detail import get_detail, list_runs
-from fleet.views import EVERY_SECONDS
+from fleet.views import EVERY_SECONDS, finish, is_part
 from orgs.addresses import client_address
 from orgs.middleware import honours_clusters
 from orgs.sheets import csv_response
@@ -99,11 +99,7 @@ def incidents(request: HttpRequest) -> HttpResponse:
         return bad_input(request, wrong)
     page = read(request, wanted)
     context = {"page": page, "fleet": page, "every": EVERY_SECONDS, "states": STATES, "day": request.GET.get("day", "")}
-    is_part = request.htmx and not request.htmx.history_restore_request  # type: ignore[attr-defined]
-    response = render(request, "fleet/_incidents_live.html" if is_part else "fleet/incidents.html", context)
-    response["Cache-Control"] = "private, no-cache"
-    response["Vary"] = "HX-Request, Cookie"
-    return response
+    return finish(render(request, f"fleet/{'_incidents_live' if is_part(request) else 'incidents'}.html", context))
 
 
 @honours_clusters

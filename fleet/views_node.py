@@ -26,7 +26,7 @@ from fleet.selectors_live import to_ms
 from fleet.selectors_node import NodePage, find_node, get_node_page
 from fleet.selectors_reviews import list_reviews
 from fleet.selectors_timeline import get_timeline, readings_of
-from fleet.views import EVERY_SECONDS, periods, shows_period, ticks
+from fleet.views import EVERY_SECONDS, finish, is_part, periods, shows_period, ticks
 from orgs.access import is_open_to_all
 from orgs.middleware import honours_clusters
 from orgs.sheets import csv_response
@@ -60,12 +60,13 @@ def reading_of(request: HttpRequest, node_id: int) -> NodePage:
 @shows_period
 def node(request: HttpRequest, node_id: int) -> HttpResponse:
     """The node page; for its own refresh only the part that lives, with `part=events` the kernel's events."""
-    if request.GET.get("part") == "days":
-        return _days(request, node_of(request, node_id))
+    part = request.GET.get("part")
     now, found = timezone.now(), node_of(request, node_id)
+    if part == "days" and is_part(request):
+        return finish(render(request, "fleet/_days.html", _days(request, found)))
     page = get_node_page(now, period_of(request.GET.get("period"), now), found)
-    if request.GET.get("part") == "events":
-        return _events(request, page)
+    if part == "events" and is_part(request):
+        return finish(render(request, "fleet/_events.html", _events(found, page)))
     first = datetime.fromtimestamp(page.window.first_slot * 15, UTC)
     context = {
         "windows": window_lines(now, windows_over(found, first, now + WINDOWS_AHEAD)),
@@ -78,26 +79,23 @@ def node(request: HttpRequest, node_id: int) -> HttpResponse:
         "every": EVERY_SECONDS,
         "ticks": ticks(page),  # type: ignore[arg-type]  # a NodePage has the two fields that it reads
         "values": _values(page),
-        "days_url": f"{request.path}?part=days",
         "event_hours": min(EVENT_HOURS, page.period.hours),
         "endpoint": request.build_absolute_uri("/v1/batches"),
         "needs_key": not is_open_to_all(request.org.slug),  # type: ignore[attr-defined]
+        **(_days(request, found) if part == "days" else {}),
+        **(_events(found, page) if part == "events" else {}),
     }
-    is_part = request.htmx and not request.htmx.history_restore_request  # type: ignore[attr-defined]
-    response = render(request, "fleet/_node_live.html" if is_part else "fleet/node.html", context)
-    response["Cache-Control"] = "private, no-cache"
-    response["Vary"] = "HX-Request, Cookie"
-    return response
+    return finish(render(request, "fleet/_node_live.html" if is_part(request) else "fleet/node.html", context))
 
 
-def _events(request: HttpRequest, page: NodePage) -> HttpResponse:
-    """The kernel events of the newest hours of the period, as a part of the page."""
+def _events(found: Node, page: NodePage) -> dict[str, Any]:
+    """The kernel events of the newest hours of the period, and what asks for a look."""
     now_slot = page.window.now_slot + 1
     hours = min(EVENT_HOURS, page.period.hours)
     span = Span(max(page.window.first_slot, now_slot - hours * 240), now_slot)
     places = [(gpu.place, gpu.uuid, gpu.bus_id) for gpu in page.row.now.gpus]
-    lacks = shortfall_of(node_of(request, page.row.id), timezone.now())
-    context = {
+    lacks = shortfall_of(found, timezone.now())
+    return {
         "events": list_events(page.row.id, span, places),
         "reviews": list_reviews(page.row.id, max(page.window.first_slot, now_slot - hours * 240), now_slot),
         "neighbours": sentence(lacks) if lacks else "",
@@ -107,22 +105,17 @@ def _events(request: HttpRequest, page: NodePage) -> HttpResponse:
         "event_hours": hours,
         "is_blind": any("kernel log" in line.name for line in page.blind_sources),
     }
-    response = render(request, "fleet/_events.html", context)
-    response["Cache-Control"] = "private, no-store"
-    return response
 
 
-def _days(request: HttpRequest, found: Node) -> HttpResponse:
-    """The bars of 90 days of this node, as a part of the page."""
+def _days(request: HttpRequest, found: Node) -> dict[str, Any]:
+    """The bars of 90 days of this node."""
     live = getattr(found, "live", None)
     subjects = live.summary.get("subjects", ()) if live else ()
     gpus = sum(subject.get("kind") == "gpu" for subject in subjects)
     query = urlencode({"node": found.name, "cluster": found.cluster.name, "day": ""})
     path = f"{reverse('incidents', kwargs={'org_slug': request.org.slug})}?{query}"  # type: ignore[attr-defined]
     days = get_days(timezone.now(), {found.pk: gpus}, found.pk)
-    response = render(request, "fleet/_days.html", {"days": days, "path": path, "name": found.name})
-    response["Cache-Control"] = "private, no-store"
-    return response
+    return {"days": days, "path": path, "name": found.name}
 
 
 def _values(page: NodePage) -> list[dict[str, Any]]:

@@ -46,27 +46,29 @@
     each("details.menu[open]", document, (menu) => { menu.open = false; menu.querySelector("summary").focus(); });
   });
 
-  // Times: the server writes UTC into <time datetime>; here they become the viewer's zone, with UTC on hover.
+  // Times: the server writes UTC into <time datetime>; here they become the viewer's zone, with UTC on hover. Words and
+  // order stay those of the page, which is English: a date reads the same wherever it stands.
   const clocks = {
-    clock: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }),
-    hm: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
-    day: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" }),
-    full: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
-    long: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }),
+    clock: new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }),
+    hm: new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
+    day: new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" }),
+    full: new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" }),
+    long: new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }),
   };
+  const written = (format, at) => format.format(at).replace("Sept", "Sep"); // as the server writes it
   const localise = (within) => each("time[data-as]", within, (element) => {
     const at = new Date(element.dateTime);
     const format = clocks[element.dataset.as];
     if (!format || Number.isNaN(at.getTime())) return;
     element.title = at.toISOString().replace("T", " ").replace(/\.\d+Z$/, " UTC");
-    element.textContent = format.format(at);
+    element.textContent = written(format, at);
   });
 
   // Ages count on from the server's own clock, so that a wrong clock in the viewer's machine shows no wrong age.
   let servedAt = 0;
   let readAt = 0;
   const age = (seconds) => seconds < 60 ? `${seconds} s` : seconds < 3600 ? `${Math.floor(seconds / 60)} min`
-    : seconds < 172800 ? `${Math.floor(seconds / 3600)} h ${Math.floor(seconds % 3600 / 60)} min` : `${Math.floor(seconds / 86400)} d`;
+    : seconds < 172800 ? `${Math.floor(seconds / 3600)} h ${Math.floor(seconds % 3600 / 60)} min` : `${Math.floor(seconds / 86400)} d ${Math.floor(seconds % 86400 / 3600)} h`;
   const grow = () => {
     if (!servedAt) return;
     const now = servedAt + performance.now() - readAt;
@@ -151,6 +153,26 @@
     const slot = Math.min(239, Math.max(0, Math.floor((event.clientX - box.left) / box.width * 240)));
     const at = new Date(Number(strip.dataset.slotsFrom) + slot * 15000).toISOString().replace(".000", "");
     location.assign(`${strip.dataset.slotsPath}?at=${at}#slot`);
+  });
+
+  // A click on the strip of a GPU opens the slot of that instant, and the hand over it reads which one that is. The
+  // GPU's own link and the timeline's field for an instant do the same for the keyboard.
+  const instantUnder = (strip, event) => {
+    const box = strip.querySelector(".strip").getBoundingClientRect();
+    const [from, to] = [Number(strip.dataset.spanFrom), Number(strip.dataset.spanTo)]; // slots of 15 s
+    const slot = Math.floor(from + (to - from) * (event.clientX - box.left) / box.width);
+    return new Date(Math.min(to - 1, Math.max(from, slot)) * 15000);
+  };
+  const spanned = (event) => event.target instanceof Element && event.target.closest(".strip")?.closest("[data-span-from]");
+  document.addEventListener("click", (event) => {
+    const strip = spanned(event);
+    if (strip) location.assign(`${strip.dataset.spanPath}?at=${instantUnder(strip, event).toISOString().replace(".000", "")}#slot`);
+  });
+  document.addEventListener("pointermove", (event) => {
+    const strip = event.pointerType === "mouse" && spanned(event);
+    if (!strip) return;
+    strip.dataset.tip = written(clocks.full, instantUnder(strip, event));
+    showTip(strip);
   });
 
   // A tap on a bar of days opens the incidents of that day; the list below does the same for the keyboard.

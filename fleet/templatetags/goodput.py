@@ -100,6 +100,19 @@ def link(context: template.Context, _name: str = "", **changes: Any) -> str:
     return f"{path}?{query}" if query else path
 
 
+@register.simple_tag(takes_context=True)
+def part_link(context: template.Context, part: str) -> str:
+    """This page with its state, and the part of it that comes later: with scripts alone, without them with the rest."""
+    whole = link(context)
+    return f"{whole}{'&' if '?' in whole else '?'}part={part}"
+
+
+@register.filter
+def grouped(number: int) -> str:
+    """A count for reading: `12,500`."""
+    return f"{number:,}"
+
+
 @register.filter
 def age(seconds: float | None) -> str:
     """A span in words: `12 s`, `8 min`, `2 h 20 min`, `3 d 4 h`."""
@@ -137,6 +150,13 @@ def time_tag(ms: int | None, how: str = "clock") -> SafeString:
 def percent(part: int, whole: int, digits: int = 2) -> str:
     """A floored percentage without its sign; `–` where nothing counts."""
     return floored(part, whole, digits) or "–"
+
+
+@register.simple_tag
+def share(part: int, whole: int, digits: int = 2) -> SafeString:
+    """A floored percentage with its sign for a figure; a dash alone where nothing counts."""
+    cut = floored(part, whole, digits)
+    return format_html('{}<span class="unit"> %</span>', cut) if cut else format_html("–")
 
 
 @register.filter

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -189,6 +190,25 @@ def test_only_the_living_part_is_sent_for_a_refresh(alpha: Any, ada: Any, client
     part = client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha)}/", headers={"hx-request": "true"}).content.decode()
     assert "<html" not in part
     assert 'id="live"' in part
+
+
+def test_a_part_that_is_opened_without_scripts_is_a_whole_page(alpha: Any, ada: Any, client_of: Any) -> None:
+    fill(alpha, nodes=1, minutes=3)
+    client, node = client_of(ada), f"nodes/{only_node(alpha)}/"
+    for path, words in (("?part=days", "today</span>"), (f"{node}?part=days", "today</span>"), (node, "")):
+        page = client.get(f"/o/alpha/{path}").content.decode()
+        assert "<h1>" in page
+        assert words in page
+        for part in re.findall(r'hx-get="([^"]+part=\w+)"', page):
+            assert f'href="{part}#' in page  # the link of whoever has no scripts
+    whole = client.get(f"/o/alpha/{node}?period=7d&part=events").content.decode()
+    assert "<h1>" in whole
+    assert "the last 24 h of the period" in whole
+    assert 'id="period-7d" href="' in whole
+    for path in ("?part=days", f"{node}?part=days", f"{node}?part=events"):
+        part = client.get(f"/o/alpha/{path}", headers={"hx-request": "true"}).content.decode()
+        assert "<h1>" not in part
+        assert "<h2>" in part
 
 
 def test_a_page_asks_the_database_a_bounded_number_of_times(

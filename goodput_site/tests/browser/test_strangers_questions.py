@@ -6,6 +6,7 @@ What is broken now? Since when? Whose fault? What do I do? What happened to GPU 
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -70,16 +71,26 @@ def test_one_incident_answers_all_four_in_two_clicks(stranger: Stranger) -> None
     stranger.there.assert_clean()
 
 
-def test_what_happened_to_gpu_3_last_tuesday_is_two_clicks_and_a_day(stranger: Stranger) -> None:
-    """To the node, to its GPU; the day is in the address and under the hand: a click moves by a day."""
-    stranger.click(stranger.page.get_by_role("link", name="sim-0002", exact=True))
-    stranger.click(stranger.page.get_by_role("link", name="GPU 3 of sim-0002, slot by slot"))
-    stranger.reads("GPU 3")
-    assert stranger.clicks == 2
+def test_what_happened_to_gpu_3_last_tuesday_is_two_clicks(stranger: Stranger) -> None:
+    """To the node, then on its GPU's strip of the week at that day: the slot opens, with its reason and its facts."""
     page = stranger.page
-    page.goto(re.sub(r"\?.*|$", "?at=2026-11-24T10:00:00Z", page.url, count=1))
-    stranger.reads("24 Nov|Nov 24")
+    stranger.there.go(f"{FLEET}?period=7d")
+    stranger.click(page.get_by_role("link", name="sim-0002", exact=True))
+    strip = page.locator("[data-span-from]").nth(3).locator(".strip")
+    box = strip.bounding_box()
+    first, end = (15 * int(strip.locator("..").get_attribute(f"data-span-{at}")) for at in ("from", "to"))
+    strip.hover(position={"x": box["width"] / 4, "y": 4})
+    assert re.search(r"\d+ \w{3}, \d\d:\d\d", page.locator(".tip").inner_text())
+    stranger.clicks += 1
+    strip.click(position={"x": box["width"] / 4, "y": 4})
+    page.wait_for_url("**/gpus/3/?at=*")
+    at = datetime.fromisoformat(re.search(r"at=([^#]+)", page.url)[1]).timestamp()  # type: ignore[index]
+    assert abs(at - (first + (end - first) / 4)) < (end - first) / box["width"] + 15  # a pixel
+    stranger.reads("GPU 3 of sim-0002")
+    stranger.reads("Facts as received")
     assert page.get_by_role("link", name="← day").count() == 1
+    assert stranger.clicks == 2
+    stranger.there.assert_clean()
 
 
 def test_a_past_fault_of_a_gpu_is_two_clicks_from_its_incident_list(stranger: Stranger, ids: dict[str, Any]) -> None:
