@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db import connection
 
-from fleet.domain.context import EMPTY, Context, Dated, Span
+from fleet.domain.context import EMPTY, Context, Dated, Span, merged
 from fleet.domain.rules import LATEST, Rules, amend, amendment, load_rules
 from fleet.domain.slots import HOUR_MS, SLOT_MS, VOUCH_MS, hour_of
 from fleet.models import (
@@ -283,20 +283,20 @@ class NodeDated(Dated):
         self, context: Context, from_ms: int, to_ms: int, seen_ms: int | None, rebooted: bool = False
     ) -> Context:
         """See Dated: the probe and the peers over the whole silence, and assignments within it."""
-        failed = _merged((*context.probe_failed, *_cut(self.failed, from_ms - EDGE_MS, to_ms)))
+        failed = merged((*context.probe_failed, *_cut(self.failed, from_ms - EDGE_MS, to_ms)))
         mine = tuple(row for row in self.org.assigned.get(self.node_id, ()) if from_ms < row[1] <= to_ms)
         mine = tuple(sorted({*context.assigned, *mine}, key=lambda row: (row[1], row[0])))
         peers = context.peers_alive
         if rebooted or to_ms - from_ms >= PEERS_AFTER_MS or failed:
             found = self._peers_of(from_ms, to_ms, seen_ms)
-            peers = _merged((*found, *(peers or ()))) if found is not None else peers
+            peers = merged((*found, *(peers or ()))) if found is not None else peers
         if (failed, peers, mine) == (context.probe_failed, context.peers_alive, context.assigned):
             return context
         return replace(context, probe_failed=failed, peers_alive=peers, assigned=mine)
 
     def _peers_over(self, spans: Iterable[Span], seen_ms: int | None) -> tuple[Span, ...] | None:
         found = [self._peers_of(a, b, seen_ms) for a, b in spans]
-        return None if any(one is None for one in found) else _merged(span for one in found for span in one or ())
+        return None if any(one is None for one in found) else merged(span for one in found for span in one or ())
 
     def _peers_of(self, from_ms: int, to_ms: int, seen_ms: int | None) -> tuple[Span, ...] | None:
         key = (from_ms, to_ms, seen_ms)
@@ -308,17 +308,6 @@ class NodeDated(Dated):
 def _cut(spans: Iterable[Span], from_ms: int, to_ms: int) -> tuple[Span, ...]:
     cut = ((max(a, from_ms), min(b, to_ms)) for a, b in spans)
     return tuple((a, b) for a, b in cut if a < b)
-
-
-def _merged(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The union of spans, sorted."""
-    out: list[Span] = []
-    for a, b in sorted(spans):
-        if out and a <= out[-1][1]:
-            out[-1] = (out[-1][0], max(out[-1][1], b))
-        else:
-            out.append((a, b))
-    return tuple(out)
 
 
 def hour_at(at: datetime) -> int:

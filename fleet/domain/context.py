@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 
@@ -80,6 +81,21 @@ class Dated:
 def dated_of(rules: Rules | Dated, context: Context = EMPTY) -> Dated:
     """`rules` if it is dated already, else this rule set and context for all times."""
     return rules if isinstance(rules, Dated) else Dated(rules, context)
+
+
+def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """The union of the spans, in order of time; those that touch are one.
+
+    >>> merged([(5, 9), (0, 5), (20, 30)])
+    ((0, 9), (20, 30))
+    """
+    out: list[Span] = []
+    for a, b in sorted(spans):
+        if out and a <= out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], b))
+        else:
+            out.append((a, b))
+    return tuple(out)
 
 
 def touches(spans: tuple[Span, ...], from_ms: int, to_ms: int) -> bool:

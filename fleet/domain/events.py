@@ -75,6 +75,10 @@ def _recovery_line(work: Work, index: int, place: Place, at: int, action: int | 
     if action == 0:
         _end(work, index, place, at, "action_none")
         return
+    code = {1: "RECOVERY_REQUIRED", 2: "RECOVERY_REQUIRED", 3: "RECOVERY_DRAIN"}.get(action or 0)
+    if action is not None:  # the driver asks for another one now
+        for c in [c for c in place.conditions if c.code.startswith("RECOVERY_") and c.code != code]:
+            cond.ended_by_event(work, f"g{index}", place, c, at, state.open_slot)
     if action in (1, 2):
         carried = False
         for c in place.conditions:
@@ -82,11 +86,10 @@ def _recovery_line(work: Work, index: int, place: Place, at: int, action: int | 
             if not c.confirmed and "action" in reason.needs:
                 cond.confirm(place, c, at, at // SLOT_MS + 1, state.open_slot)
                 carried = True
-            elif c.confirmed and "reset" in reason.ends:
-                carried = True
+            elif c.confirmed and "reset" in reason.ends and not c.code.startswith("RECOVERY_"):
+                carried = carried or c.weight == 0 or bool(c.parts)
         if carried:
             return
-    code = {1: "RECOVERY_REQUIRED", 2: "RECOVERY_REQUIRED", 3: "RECOVERY_DRAIN"}.get(action or 0)
     if code is None:
         _note(work, index, place, "RECOVERY_OTHER", at)
     elif place.find(code) is None:
@@ -200,10 +203,10 @@ def _own_slot(
 
 
 def _condition(work: Work, place: Place, reason: Reason, at: int, parts: tuple[tuple[str, int], ...]) -> None:
+    state = work.state
+    assert state is not None
     c = place.find(reason.code)
     if c is None:
-        state = work.state
-        assert state is not None
         weight = sliced(reason.weight, parts)
         c = cond.start(work, place, reason.code, at, weight, not reason.needs, True)
         c.parts = parts
@@ -218,6 +221,9 @@ def _condition(work: Work, place: Place, reason: Reason, at: int, parts: tuple[t
                 cond.confirm(place, c, at, at // SLOT_MS + 1, state.open_slot)
         return
     c.powered = 0
+    if not c.confirmed:  # its ten minutes begin anew
+        cond.pend(place, c, state.open_slot, at // SLOT_MS + 1)
+        c.since = at
     if c.parts:
         c.parts = tuple(sorted({**dict(c.parts), **dict(parts)}.items())) if parts else ()
         weight = sliced(reason.weight, c.parts)

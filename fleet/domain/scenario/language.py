@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.domain.context import Context
+from fleet.domain.context import Context, merged
 from fleet.domain.receipts import ReceivedBatch
 from fleet.domain.scenario import made
 from fleet.domain.scenario.checking import Json, ScenarioError, as_map, check
@@ -66,7 +66,7 @@ class Told:
         raw = self.scenario.get("context") or {}
 
         def spans(name: str) -> tuple[tuple[int, int], ...]:
-            return tuple((self.instant(a), self.instant(b)) for a, b in raw.get(name) or [])
+            return merged((self.instant(a), self.instant(b)) for a, b in raw.get(name) or [])
 
         ports, entitled = raw.get("ports"), raw.get("entitled") or {}
         return Context(
