@@ -57,6 +57,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--markdown", type=Path, help="also write the tables here")
     options = parser.parse_args()
+    if options.rounds < 2:
+        parser.error("--rounds: 2 at least, for the first is thrown away")
     if INSIDE in os.environ:
         return _measure(options.name, options.rounds, Path(os.environ[INSIDE]))
     if options.quick:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -60,7 +61,11 @@ def test_a_home_with_spaces_and_either_shell(shell: str, offered: Offered, tmp_p
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "GOODPUT_SOURCE": "sim"}
     shown = subprocess.run([command, "once", "--dry-run"], env=env, capture_output=True, text=True)
     assert '"cluster_id": "c1"' in shown.stdout, shown.stderr
-    unit = (home / ".config/systemd/user/goodput-agent.service").read_text()
+    file = home / ".config/systemd/user/goodput-agent.service"
+    if analyze := shutil.which("systemd-analyze"):
+        read = subprocess.run([analyze, "verify", "--user", file], capture_output=True, text=True)
+        assert "goodput-agent.service" not in read.stderr
+    unit = file.read_text()
     assert f'ExecStart="{home}/.local/share/goodput/goodput-agent" run\n' in unit
 
 

@@ -32,6 +32,20 @@ def test_shellcheck_finds_nothing(script: Path) -> None:
     assert found.returncode == 0, found.stdout
 
 
+def test_systemd_takes_the_unit_of_the_server(tmp_path: Path) -> None:
+    """Read by systemd's own checker; process 1 here is no systemd."""
+    analyze = tool("systemd-analyze")
+    unit = (ROOT / "deploy/install/goodput-server.service").read_text().replace("@SERVER@/current/goodput", "/bin/true")
+    file = tmp_path / "goodput.service"
+    file.write_text(unit.replace("@SERVER@", str(tmp_path)).replace("/bin/true up", "/bin/true"))
+    done = subprocess.run([analyze, "verify", file], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "goodput.service" not in done.stderr
+    flags = ["security", "--offline=true", "--threshold=45", file]
+    done = subprocess.run([analyze, *flags], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout[-500:]
+
+
 @pytest.mark.full
 def test_the_powershell_script_parses() -> None:
     """Parsed, never run: there is no PowerShell here."""
