@@ -134,7 +134,7 @@ def shown(work: Work, key: str, subject: Subject, code: str, stretch: Stretch, m
     reason = work.reason(code)
     c = subject.find(code) or start(work, subject, code, ms, reason.weight, reason.persistence_samples <= 1, False)
     if not c.confirmed:
-        c.seen += 1
+        c.seen += not work.again
         if c.seen >= reason.persistence_samples and stretch.vouched:
             confirm(subject, c, ms, ms // SLOT_MS, stretch.first)
             c.run_from = -1

@@ -82,7 +82,7 @@ def _listed(
     if "enumerates" in ends:
         if c.old or c.code == "GPU_MISSING":
             return cond.ended_by_sample(work, key, place, c, stretch, ms)
-        c.seen += 1
+        c.seen += not work.again
         if c.seen >= ENUMERATED_SAMPLES:
             cond.ended_by_sample(work, key, place, c, stretch, ms)
         elif c.confirmed:
@@ -101,7 +101,7 @@ def _listed(
     if c.code == "RECOVERY_DRAIN" and action is not None and action != 3:
         return cond.ended_by_sample(work, key, place, c, stretch, ms)
     if under_power and reason.lowers:
-        c.powered += 1
+        c.powered += not work.again
         if c.powered >= POWERED_SAMPLES and not place.has_action:
             return cond.ended_by_sample(work, key, place, c, stretch, ms)
         cond.contested(work, key, place, c, stretch, ms)
@@ -191,7 +191,7 @@ def _unlisted_pending(
 ) -> None:
     needs = work.reason(c.code).needs
     if kind == BLIND and cause in ("NVML_ERROR", "NVML_TIMEOUT", "NVML_LOST") and "nvml_errors" in needs:
-        c.seen += 1
+        c.seen += not work.again
     if (kind == LOST and "missing" in needs) or ("nvml_errors" in needs and c.seen >= BROKEN_SAMPLES):
         cond.confirm(place, c, ms, ms // SLOT_MS, stretch.first)
         cond.bad(work, key, place, c, stretch, ms, True, True)

@@ -75,6 +75,7 @@ def _take(work: Work, item: Item, port: PortState, fact: Port | None, cause: str
     if fact is not None and not fact.state:
         cause = cause or "IB_BLIND"  # absent is not DOWN
     was, unknown_gap = port.kind, False
+    work.again = work.shared and (was == BLIND) == bool(cause)
     if cause:
         kind = BLIND
         for c in port.conditions:
@@ -90,8 +91,10 @@ def _take(work: Work, item: Item, port: PortState, fact: Port | None, cause: str
             if flaps and fact.state == "ACTIVE":
                 reason = work.reason("IB_PORT_FLAP")
                 weight = reason.weight if reason.lowers else 100
-                port.segments.append((reason.code, "O", slot, slot + 1, weight))
-                for what in ("opened", "closed") if reason.lowers else ():
+                flap = (reason.code, "O", slot, slot + 1, weight)
+                told = flap in port.segments
+                port.segments.append(flap)
+                for what in ("opened", "closed") if reason.lowers and not told else ():
                     work.report(what, key, reason.code, ms, ms, ms, weight)
     port.kind, port.cause = kind, cause
     state = work.state
@@ -157,7 +160,7 @@ def _judge_port(
         return GOOD, gap
     reason = work.reason(code)
     c = port.find(code) or cond.start(work, port, code, ms, reason.weight, reason.persistence_samples <= 1, False)
-    c.seen += 1
+    c.seen += not work.again
     if not c.confirmed and c.seen >= reason.persistence_samples:
         cond.confirm(port, c, ms, slot, stretch.first)
         c.run_from = -1

@@ -103,7 +103,7 @@ def take(
         if c.stance == "S":  # counters before, none now: the mask has to last again
             c.confirmed, c.stance, c.seen = False, "P", 0
         if not c.confirmed:
-            c.seen += 1
+            c.seen += not work.again
             if c.seen >= work.reason(code).persistence_samples and stretch.vouched:
                 cond.confirm(place, c, item.ms, slot, stretch.first)
                 c.run_from = -1
@@ -136,7 +136,7 @@ def _counted(work: Work, key: str, place: Place, code: str, weight: int, ms: int
     c.confirmed, c.stance, c.weight, c.last = True, "S", weight, ms
     enough = work.reason(code).persistence_samples
     if c.seen < enough:
-        c.seen += 1
+        c.seen += not work.again
     if c.seen >= enough:
         work.opened(key, place, c, ms)
 

@@ -63,6 +63,8 @@ class Work:
         self.sink = RunSink(self.subjects(), state.open_slot if state else 0)
         self.kmsg_ok = True
         self.several = False  # whether another installation was heard just before this sample
+        self.shared = False  # whether another installation has a sample in this one's slot
+        self.again = False  # whether that one has counted already what this one says of the subject
         self.nvml = "ok"
         self.port_last: dict[str, tuple[int, str]] = {}  # of ports below 100: weight and code before this sample
         self.calm: quick.Calm | None = None
@@ -174,6 +176,7 @@ class Work:
         witnesses.assignments(self, stretch, item)
         self.several = bool(state.agents) and (item.agent not in state.agents or len(state.agents) > 1)
         before = installations.marks(self.rules, state) if self.several else None
+        self.shared = before is not None and installations.shares_slot(state, item.agent, slot)
 
         lost_node = witnesses.node_lost(self, item, stretch) if first_of_boot else ()
         clock = "" if item.clock_ok else "CLOCK"
@@ -188,11 +191,10 @@ class Work:
             gap_states[key] = gap
         self._emit(stretch, gap_states, lost_node)
         self._drop(slot)
-        shared = before is not None and installations.shares_slot(state, item.agent, slot)
-        counted = installations.counted(self, item, readings) if shared else {}
+        counted = installations.counted(self, item, readings) if self.shared else {}
         self._advance(item, state, slot, boot, clock)
         state.sources = (self.nvml, ib, log)
-        if before is not None and shared:
+        if before is not None and self.shared:
             installations.contradict(self.rules, state, before, slot, item.ms, counted)
 
     def _begin(self, item: Item, slot: int) -> NodeState:
@@ -237,6 +239,7 @@ class Work:
         state = self.state
         assert state is not None
         self.nvml, self.kmsg_ok, self.several = "ok", state.sources[2] == "ok", False
+        self.shared = self.again = False
         return Stretch(state.last_ms, item.ms, state.open_slot, slot, True, True, "NO_DATA", True)
 
     # -- a GPU ----------------------------------------------------------------------------------------------------
@@ -247,6 +250,7 @@ class Work:
         """Take one GPU's reading; returns the cause of unknown of the gap before it ('' = vouched)."""
         ms, slot = item.ms, item.ms // SLOT_MS
         was, was_cause = place.kind, place.cause
+        self.again = self.shared and (was == BLIND) == (kind == BLIND)
         changed = cond.Change()
         if kind == GOOD and gpu is not None:
             gpus.good(self, key, place, gpu, stretch, item, changed)

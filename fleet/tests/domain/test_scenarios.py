@@ -49,3 +49,18 @@ def test_there_are_enough_and_each_of_ours_says_why() -> None:
 @pytest.mark.parametrize("scenario", SCENARIOS + MORE, ids=[f"{s['id']}-{s['title']}" for s in SCENARIOS + MORE])
 def test_scenario(scenario: dict[str, Any]) -> None:
     assert differences(scenario) == []
+
+
+#: Of each way in which the fold counts samples one: under power, listed again, in error, persistent, flaps.
+COUNTING = ("25", "wk01", "wk06", "wc16", "wc17", "wq21", "m15", "m17", "m43", "m44", "e09", "e11", "wo07", "wo18")
+
+
+@pytest.mark.parametrize("name", COUNTING)
+def test_a_second_installation_that_says_the_same_changes_nothing(name: str) -> None:
+    alone = next(scenario for scenario in SCENARIOS + MORE if scenario["id"] == name)
+    deliveries = alone["inputs"]["deliveries"]
+    twins = [*deliveries, *({**delivery, "agent_id": "a2"} for delivery in deliveries)]
+    both = {**alone, "inputs": {**alone["inputs"], "deliveries": twins}}
+    one, two = outcome.run(alone), outcome.run(both)
+    assert two.verdicts() == one.verdicts()
+    assert two.opened() == one.opened()
