@@ -89,9 +89,12 @@ def list_domains(
     bodies = load_bodies(window, [row.id for one in shown for row in one.nodes]) if shown else {}
     drawn = []
     for one in shown:
-        begins = drawn_from_slot(list(one.nodes), window)
         stretches = together([node_stretches(bodies.get(row.id, {}), row.bounds) for row in one.nodes])
-        drawn.append(replace(one, strip=draw(stretches, begins, window.now_slot)))
+        begins = min(row.bounds.first_slot for row in one.nodes)
+        is_over = any(row.bounds.is_silent for row in one.nodes)
+        ends = None if is_over else max(row.bounds.end_slot for row in one.nodes)
+        drawn_from = drawn_from_slot(list(one.nodes), window)
+        drawn.append(replace(one, strip=draw(stretches, drawn_from, window.now_slot, begins, ends)))
     return drawn + found[MOST_STRIPS:]
 
 

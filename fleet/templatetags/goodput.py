@@ -67,7 +67,8 @@ def navigation(context: template.Context) -> list[Entry]:
         except NoReverseMatch:
             continue
         path = request.path if request else ""
-        is_current = path.startswith(url) if name != "fleet" else path == url or path.startswith(f"{url}nodes/")
+        below = tuple(f"{url}{part}/" for part in ("nodes", "domains"))
+        is_current = path.startswith(url) if name != "fleet" else path == url or path.startswith(below)
         entries.append(Entry(label, url, is_current))
     return entries
 

@@ -84,6 +84,7 @@ PAGES: dict[str, tuple[State, ...]] = {
         org("before anything", "nodes/{node}/gpus/3/?at=2026-01-01T00:00:00Z"),
         org("bad time", "nodes/{node}/gpus/3/?at=nonsense", status=422),
     ),
+    f"{ORG}domains/": (org("none", "domains/"),),  # with some: fleet/tests/test_domains.py
     f"{ORG}incidents/": (
         org("all", "incidents/"),
         org("open", "incidents/?state=open"),
