@@ -92,14 +92,15 @@ def bad(
 
 def read_elsewhere(work: Work, c: Condition, stretch: Stretch) -> bool:
     """Whether another installation has just read what this sample could not: blindness is no evidence (fold.md 17)."""
-    return work.several and c.stance in "BES" and c.last >= stretch.from_ms
+    return work.several and (c.stance == "K" or (c.stance in "BES" and c.last >= stretch.from_ms))
 
 
 def possible(work: Work, key: str, subject: Subject, c: Condition, stretch: Stretch, ms: int) -> None:
     """A source that could show the end was not read: the condition is possible here (fold.md 7)."""
     slot = ms // SLOT_MS
     if read_elsewhere(work, c, stretch):
-        subject.segments.append((c.code, "Q", slot, slot + 1, c.weight))
+        if c.stance != "K":
+            subject.segments.append((c.code, "Q", slot, slot + 1, c.weight))
         return  # what the other one reads goes on
     first = slot
     if stretch.same_boot and (c.stance in "QE" or (c.stance == "B" and work.reason(c.code).sticky)):

@@ -8,7 +8,7 @@ from fleet.domain import conditions as cond
 from fleet.domain import links, throttle
 from fleet.domain.skus import sku
 from fleet.domain.slots import SLOT_MS
-from fleet.domain.state import ABSENT, BLIND, LOST, NEVER, Condition, Place
+from fleet.domain.state import ABSENT, BLIND, GOOD, LOST, NEVER, Condition, Place
 
 if TYPE_CHECKING:
     from fleet.domain.facts import Gpu
@@ -172,10 +172,12 @@ def not_listed(
                     cond.pend(place, c, stretch.first, (c.since + cond.LAPSE_MS) // SLOT_MS + 1)
                 c.stance = "U"
         elif reason.lasts in ("share", "sample"):
-            if not cond.read_elsewhere(work, c, stretch):
+            if not (work.several and place.kind == GOOD):  # else another installation has just read it
                 cond.freeze(place, c)
                 cond.close(work, key, place, c, ms)
         elif c.confirmed:
+            if c.stance == "K" and kind == BLIND and cond.read_elsewhere(work, c, stretch):
+                continue  # another installation has just read that it works
             if kind in (LOST, ABSENT, NEVER):
                 cond.bad(work, key, place, c, stretch, ms, True, c.stance == "E")
             elif c.code.startswith("RECOVERY_") or place.has_action or not work.kmsg_ok or cause == "CLOCK":
@@ -191,7 +193,8 @@ def _unlisted_pending(
 ) -> None:
     needs = work.reason(c.code).needs
     if kind == BLIND and cause in ("NVML_ERROR", "NVML_TIMEOUT", "NVML_LOST") and "nvml_errors" in needs:
-        c.seen += not work.again
+        # of several installations all must meet it: one that reads the GPU well denies the error
+        c.seen += not work.several or (work.shared and place.kind == BLIND)
     if (kind == LOST and "missing" in needs) or ("nvml_errors" in needs and c.seen >= BROKEN_SAMPLES):
         cond.confirm(place, c, ms, ms // SLOT_MS, stretch.first)
         cond.bad(work, key, place, c, stretch, ms, True, True)

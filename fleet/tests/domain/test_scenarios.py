@@ -64,3 +64,28 @@ def test_a_second_installation_that_says_the_same_changes_nothing(name: str) -> 
     one, two = outcome.run(alone), outcome.run(both)
     assert two.verdicts() == one.verdicts()
     assert two.opened() == one.opened()
+
+
+#: Of each way in which a blind sample could end or corroborate something one: contested, persistent, errors, ports.
+BLINDED = ("25", "wk05", "wq21", "m15", "e09", "e11", "wc01", "27")
+
+
+@pytest.mark.parametrize("name", BLINDED)
+def test_a_second_installation_that_reads_nothing_changes_nothing(name: str) -> None:
+    alone = next(scenario for scenario in SCENARIOS + MORE if scenario["id"] == name)
+    blind = [
+        {
+            **{key: value for key, value in delivery.items() if key != "samples"},
+            "agent_id": "a2",
+            "samples": [
+                {"slots": entry["slots"], "sources": {"nvml": "timeout", "ib": "timeout", "pci": "error"}}
+                for entry in delivery["samples"]
+            ],
+        }
+        for delivery in alone["inputs"]["deliveries"]
+        if delivery.get("agent_id", "a1") == "a1"
+    ]
+    both = {**alone, "inputs": {**alone["inputs"], "deliveries": [*alone["inputs"]["deliveries"], *blind]}}
+    one, two = outcome.run(alone), outcome.run(both)
+    assert two.verdicts() == one.verdicts()
+    assert two.opened() == one.opened()
