@@ -55,7 +55,7 @@ def timeline_of(text):
     out = []
     for item in filter(None, (one.strip() for one in text.split(";"))):
         resource, span, state, *words = item.split()
-        start, end = span.split("-")
+        start, _, end = span.rpartition("-")
         line = {"resource": resource, "from_slot": start, "to_slot": end, "state": state}
         if state == "edge_bad":
             line.update(state="edge", own_sample_bad="yes")
