@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from claims import selectors
+from claims.downloads import pack_response
 from claims.errors import ClaimsError
 from claims.inputs import running_month
 from claims.late import late_of
@@ -357,6 +358,4 @@ class Pack(ClaimsView):
         one = get_claim(claim_id)
         self.seen(one.report.contract)
         org = Org.objects.get(pk=self.key.org_id)
-        response = HttpResponse(make_pack(one, org, with_pdf=True), content_type="application/zip")
-        response["Content-Disposition"] = f'attachment; filename="{one.label}.zip"'
-        return response
+        return pack_response(make_pack(one, org, with_pdf=True), one.label)

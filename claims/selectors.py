@@ -6,6 +6,7 @@ from calendar import monthrange
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from django.db.models import Count, Q
@@ -269,6 +270,8 @@ def deadline_board(now: datetime, contract: Contract | None = None, clusters: Se
         closes = min((one["closes_utc"] for one in report.result["deadlines"] if one["closes_utc"]), default=None)
         at = None if closes is None else datetime.fromisoformat(closes)
         result = report.result["assessment"].get("result") or {}
+        owes_nothing = result.get("claim") is not None and not Decimal(result["claim"])
+        missing = ("the report is not issued yet", *(("by its draft nothing is owed",) if owes_nothing else ()))
         out.append(
             Deadline(
                 report.contract.name,
@@ -278,8 +281,8 @@ def deadline_board(now: datetime, contract: Contract | None = None, clusters: Se
                 result.get("claim"),
                 result.get("currency", ""),
                 at,
-                _days(at, now),
-                ("the report is not issued yet",),
+                None if owes_nothing else _days(at, now),
+                missing,
                 None,
                 report,
             )
@@ -333,11 +336,13 @@ def next_deadline(now: datetime, clusters: Sequence[str] = ()) -> Next | None:
     if clusters:
         reports = reports.filter(contract__in=_seen(clusters))
     of_claim = ("claims__pk", "claims__amount", "claims__currency", "claims__closes_at")
-    of_report = ("month", "result__is_over", "result__deadlines")
-    for month, is_over, deadlines, pk, amount, currency, until in reports.values_list(*of_report, *of_claim):
+    of_report = ("month", "result__is_over", "result__deadlines", "result__assessment__result__claim")
+    for month, is_over, deadlines, draft, pk, amount, currency, until in reports.values_list(*of_report, *of_claim):
         if pk is not None:
             found.append(Next(month, f"{amount:.2f}", currency, until, _days(until, now) or 0, pk))
             continue
+        if is_over and draft is not None and not Decimal(draft):
+            continue  # by its draft nothing is owed
         for one in deadlines or ():
             if one["closes_utc"] is None or not (is_over or " " in one["about"]):
                 continue

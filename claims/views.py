@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from datetime import datetime
@@ -20,6 +19,7 @@ from claims import selectors
 from claims.anchors.making import newest_note, note_ticket
 from claims.catalog import load_catalog
 from claims.domain.rows import EXCLUSIONS, KINDS, TICKET
+from claims.downloads import month_csv, month_json
 from claims.errors import ClaimsError, NotThere
 from claims.forms import contract_from_form, form_of
 from claims.inputs import running_month
@@ -32,10 +32,8 @@ from claims.tickets import tickets_due
 from orgs.access import Access
 from orgs.addresses import client_address
 from orgs.middleware import honours_clusters
-from orgs.sheets import csv_response
 
 MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
-COUNTED_HEAD = ("unit", "start_utc", "end_utc", "counted_seconds", "reasons", "subjects")
 
 
 def access_of(request: HttpRequest) -> Access:
@@ -146,8 +144,7 @@ def month_from(request: HttpRequest, contract_id: int) -> Month:
 @not_there_is_404
 def contract_json(request: HttpRequest, contract_id: int) -> HttpResponse:
     """The month's result.json."""
-    found = month_from(request, contract_id)
-    return json_response(found.document, f"goodput-{found.month}-result.json")
+    return month_json(month_from(request, contract_id))
 
 
 @honours_clusters
@@ -155,31 +152,7 @@ def contract_json(request: HttpRequest, contract_id: int) -> HttpResponse:
 @not_there_is_404
 def contract_csv(request: HttpRequest, contract_id: int) -> HttpResponse:
     """What counted, one line an incident."""
-    return counted_csv(month_from(request, contract_id))
-
-
-def json_response(document: Any, file_name: str) -> HttpResponse:
-    """A download of plain data."""
-    text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-    response = HttpResponse(text, content_type="application/json")
-    response["Content-Disposition"] = f'attachment; filename="{file_name}"'
-    return response
-
-
-def counted_csv(found: Month) -> HttpResponse:
-    """The incidents of a month."""
-    rows = [
-        (
-            one["unit"],
-            one["start_utc"],
-            one["end_utc"],
-            int(one["counted_seconds"]),
-            "; ".join(f"{code} {seconds} s" for code, seconds in one["reasons"].items()),
-            ", ".join(one["subjects"]),
-        )
-        for one in found.incidents
-    ]
-    return csv_response(f"goodput-{found.month}-counted.csv", COUNTED_HEAD, rows)
+    return month_csv(month_from(request, contract_id))
 
 
 @honours_clusters

@@ -7,6 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
+from claims.downloads import file_response, pack_response
 from claims.errors import ClaimsError
 from claims.selectors import get_report
 from claims.services_claims import get_claim
@@ -28,7 +29,7 @@ def report_pdf(request: HttpRequest, report_id: int) -> HttpResponse:
     except ClaimsError as error:
         messages.error(request, str(error))
         return redirect("report", org_slug=access_of(request).org.slug, report_id=report.pk)
-    return _file(body, "application/pdf", f"goodput-{report.month}-v{report.number}.pdf")
+    return file_response(body, "application/pdf", f"goodput-{report.month}-v{report.number}.pdf")
 
 
 @honours_clusters
@@ -45,10 +46,4 @@ def pack_zip(request: HttpRequest, claim_id: int) -> HttpResponse:
     except ClaimsError as error:
         messages.error(request, str(error))
         return redirect("claim", org_slug=access_of(request).org.slug, claim_id=claim.pk)
-    return _file(body, "application/zip", f"{claim.label}.zip")
-
-
-def _file(body: bytes, kind: str, name: str) -> HttpResponse:
-    response = HttpResponse(body, content_type=kind)
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
-    return response
+    return pack_response(body, claim.label)

@@ -12,6 +12,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 from django_tenants.utils import schema_context, tenant_context
 
+from claims.downloads import pack_response
 from claims.errors import ClaimsError, NotThere
 from claims.models import Claim
 from claims.pack import make_pack
@@ -93,6 +94,4 @@ def pack(request: HttpRequest, org_id: int, claim_id: int) -> HttpResponse:
         except ClaimsError as error:
             messages.error(request, str(error))
             return redirect("provider_claim", org_id=org.pk, claim_id=one.pk)
-    response = HttpResponse(body, content_type="application/zip")
-    response["Content-Disposition"] = f'attachment; filename="{one.label}.zip"'
-    return response
+    return pack_response(body, one.label)

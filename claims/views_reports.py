@@ -8,9 +8,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from claims import selectors
+from claims.downloads import month_csv, month_json
 from claims.late import late_of, list_late
 from claims.selectors import Month
-from claims.views import access_of, counted_csv, json_response, not_there_is_404, seen
+from claims.views import access_of, not_there_is_404, seen
 from orgs.middleware import honours_clusters
 
 
@@ -46,8 +47,7 @@ def report(request: HttpRequest, report_id: int) -> HttpResponse:
 @not_there_is_404
 def report_json(request: HttpRequest, report_id: int) -> HttpResponse:
     """The report's result.json."""
-    found = month_of_report(request, report_id)
-    return json_response(found.document, f"goodput-{found.month}-result.json")
+    return month_json(month_of_report(request, report_id))
 
 
 @honours_clusters
@@ -55,7 +55,7 @@ def report_json(request: HttpRequest, report_id: int) -> HttpResponse:
 @not_there_is_404
 def report_csv(request: HttpRequest, report_id: int) -> HttpResponse:
     """What counted in the report."""
-    return counted_csv(month_of_report(request, report_id))
+    return month_csv(month_of_report(request, report_id))
 
 
 @honours_clusters

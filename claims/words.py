@@ -13,6 +13,40 @@ STATUS_WORDS = {
 }
 
 
+#: What a contract does not say where it moves money, as a person would look it up.
+MISSING_WORDS = {
+    "ambiguous_counts": "whether a fault of unknown cause counts",
+    "auto_credit_rule": "how automatic credits are taken off",
+    "bridging_s": "how long a pause may be inside one outage",
+    "cap": "the most that is paid",
+    "clock_end": "when an outage ends for it",
+    "clock_start": "when an outage begins: as measured, with the ticket, or when it is acknowledged",
+    "denominator": "whether the whole month or the time of existence divides",
+    "excludes": "which maintenance and other time is excluded",
+    "exclusion_mode": "whether excluded time counts as up or is left out",
+    "fee_charged": "the fee",
+    "maintenance_notice_h": "how early maintenance must be announced",
+    "min_duration_s": "how long an outage must be to count",
+    "min_duration_compare": "whether an outage of exactly the least length counts",
+    "min_duration_test": "whether the least length is asked of the whole outage or of its part in the month",
+    "min_healthy": "how many members must be healthy",
+    "minimum": "the least that is paid",
+    "minute_rule": "how minutes are counted",
+    "owns_driver": "who runs the GPUs' driver: a hang of the GPU's firmware is the provider's only where it does",
+    "owns_fabric": "who runs the fabric between the nodes",
+    "pooling": "whether each unit is judged by itself or all together",
+    "rounding": "how cents are rounded",
+    "stop_clock": "whether a ticket's pauses stop the clock",
+    "zone": "the time zone of its months",
+}
+
+
+def missing_words(field: str) -> str:
+    """`who runs the GPUs' driver … (owns_driver)`: what is missing, and the field to write it in."""
+    words = MISSING_WORDS.get(field)
+    return field if words is None else f"{words} ({field})"
+
+
 def percent(share: Mapping[str, str] | None, digits: int = 2) -> str:
     """The floored percentage of a share of result.json; `–` where there is none."""
     if not share:
@@ -92,7 +126,7 @@ def summary_lines(document: Mapping[str, Any]) -> Iterator[str]:
     assessment = document["assessment"]
     yield f"status     {STATUS_WORDS[assessment['status']]}"
     if assessment["missing"]:
-        yield f"missing    {', '.join(assessment['missing'])}"
+        yield f"missing    {'; '.join(map(missing_words, assessment['missing']))}"
     result = assessment.get("result")
     for name in ("least", "most"):
         if name in assessment:

@@ -65,6 +65,12 @@ def sentence(code: str) -> str:
 
 
 @register.filter
+def missing(field: str) -> str:
+    """What a contract does not say, in words."""
+    return words.missing_words(field)
+
+
+@register.filter
 def short_month(label: str) -> str:
     """`Oct` of `2026-10`; with its year in January."""
     words_of = selectors.month_words(label)

@@ -31,12 +31,12 @@ from fleet.tests.test_folding import key_for
 CLUSTER = "train-a"
 LOST_GPU = 3
 SEPTEMBER = datetime(2026, 9, 12, tzinfo=UTC)
-#: GPU 3 is gone from 10:00 to 13:00; uploads from 06:00 to 16:00.
-FIRST_WINDOW = (SEPTEMBER.replace(hour=6), SEPTEMBER.replace(hour=16))
+#: GPU 3 is gone from 10:00 to 13:00; uploads from 08:00 to 14:00.
+FIRST_WINDOW = (SEPTEMBER.replace(hour=8), SEPTEMBER.replace(hour=14))
 LOST = (SEPTEMBER.replace(hour=10), SEPTEMBER.replace(hour=13))
 #: Berlin's clocks change at 01:00 UTC.
 OCTOBER = datetime(2026, 10, 25, tzinfo=UTC)
-SECOND_WINDOW = (OCTOBER - timedelta(hours=2), OCTOBER.replace(hour=5))
+SECOND_WINDOW = (OCTOBER - timedelta(hours=1), OCTOBER.replace(hour=4))
 CUT = (OCTOBER.replace(minute=30), OCTOBER.replace(hour=2))
 MONTHS = (datetime(2026, 8, 31, tzinfo=UTC), datetime(2026, 11, 2, tzinfo=UTC))
 

@@ -14,6 +14,7 @@ import pytest
 from claims import pdf
 from claims.domain.contract_load import contract_from_json, digest
 from claims.domain.merkle import read_checkpoint
+from claims.errors import PdfUnavailable
 from claims.inputs import canonical_json
 from claims.tests.packs import Files, Made, agents, edited, first_batch, note_name, verdict
 from claims.verify.checks import FAIL, NOT_PROVEN, PASS, Finding, check_pack
@@ -172,6 +173,7 @@ def test_what_an_older_pack_does_not_hold_is_not_proved(made: Made) -> None:
     }
 
 
+@pytest.mark.full
 def test_the_pdf_carries_the_packs_own_result(made: Made) -> None:
     def document(result: bytes) -> bytes:
         return pdf.run_child(
@@ -187,7 +189,10 @@ def test_the_pdf_carries_the_packs_own_result(made: Made) -> None:
             }
         )
 
-    own = document(made.files["result.json"])
+    try:
+        own = document(made.files["result.json"])
+    except PdfUnavailable as error:
+        pytest.skip(str(error))
     assert sorted(embedded_files(own)) == sorted([made.files["result.json"], made.files["incidents.csv"]])
     assert verdict({**made.files, "claim.pdf": own}, "pdf") == PASS
     other = document(made.files["result.json"].replace(b'"claim":"', b'"claim":"9'))

@@ -75,3 +75,22 @@ def test_without_pango_the_answer_is_the_line_that_installs_it(monkeypatch: pyte
     monkeypatch.setattr(pdf.subprocess, "run", missing)
     with pytest.raises(PdfUnavailable, match="apt-get install -y libpango-1.0-0"):
         pdf.run_child(JOB)
+
+
+@pytest.mark.django_db
+def test_a_long_list_says_what_it_leaves_out_and_an_incomplete_contract_what_to_look_up(
+    contract: Any, actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[dict[str, Any]] = []
+    monkeypatch.setattr(pdf, "run_child", lambda job: jobs.append(job) or b"")
+    report = draft_report(contract, "2026-10", NOW)
+    result = report.result["assessment"]["result"]
+    result["units"] = result["units"] * 201
+    pdf.report_as_pdf(report, actor.org)
+    assert "The first 200 of 201 units" in jobs[-1]["html"]
+    result["units"] = result["units"][:200]
+    report.result["assessment"].update(status="not_measurable", missing=["owns_driver", "zone"])
+    pdf.report_as_pdf(report, actor.org)
+    assert "The first 200" not in jobs[-1]["html"]
+    assert "the contract does not say who runs the GPUs" in jobs[-1]["html"]
+    assert "(owns_driver); the time zone of its months (zone)" in jobs[-1]["html"]

@@ -18,9 +18,10 @@ from claims.inputs import gather, running_month
 from claims.ledger import make_checkpoint
 from claims.models import Anchor, Claim
 from claims.scope import may_see
+from claims.selectors import deadline_board, next_deadline
 from claims.services import Actor, add_contract, add_overlay, read_terms
 from claims.services_claims import file_claim
-from claims.services_reports import issue_report
+from claims.services_reports import draft_report, issue_report
 from claims.tasks import month_to_draft
 from claims.tending import remind, tend_org
 from claims.tests.conftest import NOW
@@ -268,3 +269,16 @@ def test_a_merged_nodes_contract_lies_where_the_other_one_does_and_asks_for_its_
     (due,) = tickets_due(contract, datetime(2026, 10, 2, 20, tzinfo=UTC))
     assert (due.unit, due.incident.pk) == ("gpu-017", incident.pk)
     assert "gpu-017" in due.draft.body
+
+
+def test_a_month_that_owes_nothing_by_its_draft_reminds_nobody(actor: Actor) -> None:
+    fill()
+    version = add_contract(read_terms(terms()), actor, entitled_from="2026-09-01T00:00:00Z")
+    draft_report(version.contract, "2026-10", NOW)
+    (line,) = deadline_board(NOW)
+    assert (line.amount, line.days_left) == ("0.00", None)
+    assert line.closes_at is not None
+    assert line.missing == ("the report is not issued yet", "by its draft nothing is owed")
+    assert remind(line.closes_at - timedelta(hours=3)) == 0
+    assert next_deadline(NOW) is None
+    assert not Alert.objects.exists()
