@@ -16,6 +16,13 @@ from goodput_site.tests.routes import routes
 
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 WITH_AXE = {(390, "light"), (1440, "dark")}  # sizes and colours are the style sheet's: each is looked at once
+# Mark, org and menu share a line of the header; on a phone the navigation alone has one of its own below.
+HEAD_TORN = """(() => {
+    const parts = [...document.querySelectorAll(".bar > .wordmark, .bar > .org, .bar > .menu, .bar > .right")];
+    const boxes = parts.map((e) => e.getBoundingClientRect()).filter((r) => r.height);
+    const middles = boxes.map((r) => r.top + r.height / 2);
+    return Math.max(...middles, -Infinity) - Math.min(...middles, Infinity) > 12;
+})()"""
 STATES = [
     pytest.param(state, id=f"{route or 'home'}: {state.name}")
     for route in routes()
@@ -53,6 +60,7 @@ def test_every_page_is_clean(look: Any, state: State) -> None:
         assert there.page.locator("h1").count() >= 1
     for width, colours in there.in_all_shapes():
         assert there.page.evaluate("document.documentElement.scrollWidth") <= width, (width, colours)
+        assert there.page.evaluate(HEAD_TORN) is False, (width, colours)
         if state.is_ours and (width, colours) in WITH_AXE:
             assert problems_of(there.page) == [], (width, colours)
     there.assert_clean()
