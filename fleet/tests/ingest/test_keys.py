@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from fleet.tests.bodies import packed
 from fleet.tests.ingest.uploads import count, post
+from orgs import keys
 from orgs.models import ApiKey, Org
 from orgs.services import revoke_key, set_org_status
 
@@ -160,3 +161,19 @@ def test_an_unknown_key_asks_the_database_once_in_a_cache_life() -> None:
         for _ in range(5):
             assert post(packed()[0], "gp_nobody").code == "invalid_key"
     assert sum("orgs_apikey" in query["sql"] for query in queries) == 1
+
+
+def test_i31_an_upload_for_an_org_that_was_deleted_meanwhile_is_no_receipt_and_no_500(
+    alpha: Any, token: str, monkeypatch: Any
+) -> None:
+    """The key is still in the cache, the schema is gone."""
+    from dataclasses import replace
+
+    from fleet import api_ingest
+
+    key = replace(keys.resolve(token), schema_name="org_999999999")
+    monkeypatch.setattr(api_ingest, "key_of_meta", lambda meta: key)
+    answer = post(packed()[0], token)
+    assert (answer.status, answer.code) == (503, "not_stored")
+    assert b"batch_sha256" not in answer.body
+    assert answer.json()["permanent"] is False, "the agent keeps the batch"
