@@ -170,7 +170,7 @@ def test_filters_live_in_the_url_and_narrow_list_and_downloads(alpha: Any, ada: 
         ("code=XID_79", 1),
         ("cluster=sim", 2),
         ("cluster=other", 0),
-        (f"day={timezone.now():%Y-%m-%d}", 2),
+        (f"day={timezone.now() - timedelta(minutes=8):%Y-%m-%d}", 2),  # when both began
         ("day=2020-01-01&state=resolved", 0),
         ("state=nonsense&party=nonsense&code=%27%3B--&page=-3", 2),
     ):

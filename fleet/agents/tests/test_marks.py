@@ -138,6 +138,8 @@ def test_counts_are_written_down_once_an_hour_when_all_that_came_in_it_is_folded
     expected = all_kinds(inside)
     assert not AgentSeen.objects.exists(), "no logged write with a fold"
     now = timezone.now()
+    move(now)  # what came before this hour: nothing
+    assert not AgentSeen.objects.exists()
     assert not move(now)
     over = now + timedelta(hours=2)
     note_progress(over)
