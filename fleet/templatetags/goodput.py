@@ -157,7 +157,7 @@ def percent(part: int, whole: int, digits: int = 2) -> str:
 def share(part: int, whole: int, digits: int = 2) -> SafeString:
     """A floored percentage with its sign for a figure; a dash alone where nothing counts."""
     cut = floored(part, whole, digits)
-    return format_html('{}<span class="unit"> %</span>', cut) if cut else format_html("–")
+    return format_html('{}<span class="unit"> %</span>', cut) if cut else SafeString("–")
 
 
 @register.filter

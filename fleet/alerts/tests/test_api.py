@@ -133,5 +133,5 @@ def test_every_route_is_documented() -> None:
         for method in methods
         if path.startswith("/v1/alerts/")
     }
-    assert len(routes) == 8
+    assert len(routes) == 9
     assert set(re.findall(r"^\| `((?:GET|POST|PATCH|DELETE) /v1/\S+)` \|", DOCS.read_text(), re.MULTILINE)) == routes
