@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import json
@@ -44,6 +45,12 @@ def test_the_pack_gives_four_answers_and_never_one_pass(made: Made) -> None:
     assert signed.detail.startswith("100.0 % of the claimed batches (")
     assert "not in the log" not in signed.detail
     assert made.files["VERIFY.md"].startswith(b"# Unanchored statement")
+
+
+def test_a_weight_that_nobody_knows_is_an_empty_cell_of_slots_csv(made: Made) -> None:
+    rows = list(csv.DictReader(io.StringIO(made.files["slots.csv"].decode(), newline="")))
+    assert {row["nominal"] for row in rows if row["state"] == "unknown"} == {""}
+    assert all(row["nominal"].isdigit() for row in rows if row["state"] != "unknown")
 
 
 def test_the_second_implementation_comes_to_the_same_from_slots_csv(made: Made) -> None:

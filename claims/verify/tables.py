@@ -20,6 +20,11 @@ def slot_lines(files: Files) -> Iterator[tuple[str, ...]]:
             for a, b, verdict in line:
                 a, b = max(a, first), min(b, end)
                 if a < b:
-                    weights = (str(verdict.nominal), str(verdict.lower), str(verdict.upper))
+                    weights = (_cell(verdict.nominal), _cell(verdict.lower), _cell(verdict.upper))
                     codes = (" ".join(verdict.certain), " ".join(verdict.possible))
                     yield (one["node"], subject, str(a), str(b), verdict.state.value, *weights, *codes)
+
+
+def _cell(weight: int | None) -> str:
+    """A weight; what nobody knows is an empty cell."""
+    return "" if weight is None else str(weight)
