@@ -27,7 +27,7 @@ MEMORY = 2 << 30
 LEAST = 200  # signatures a task
 
 
-A_PROCESS = 1500  # batches for which another process is worth its start
+A_PROCESS = 700  # batches for which another process is worth its start
 
 
 def default_jobs(files: Files) -> int:
