@@ -4,7 +4,7 @@ A web process has a few threads, and whoever is served holds one until its answe
 one org's agents, or one agent whose body trickles in, keeps everybody else waiting. So one thread is always left:
 
 - Another org was heard lately: an org that holds its share is refused at once (503 `busy`, the agent keeps the batch),
-  which costs a tenth of a millisecond. The crowd's queue shrinks to nothing, and the other org's upload is served.
+  which costs next to nothing. The crowd's queue shrinks to nothing, and the other org's upload is served.
 - No other org was heard: nobody is harmed by waiting, so the upload waits for a thread of its own org. Not behind
   uploads that have all been standing for a second, since their bodies may never come.
 
