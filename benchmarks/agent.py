@@ -1,9 +1,9 @@
 """The agent with 8 GPUs (a stand-in for the driver's library) and 8 ports: memory, CPU, start, one sample, a day.
 
-Each form of it runs for `rounds` x 15 s: the installed package, the single file and, where PyInstaller is, the
-executable, over http:// and over https:// (the machine's own authorities and one more). Goals: 40 MB resident for
-parent and child together, 0.3 % of one core, start within 1 s, a sample within 100 ms. For comparison, as their makers
-or users report: gpud about 130 MiB, dcgm-exporter 135 to 155 MiB.
+Each form of it runs for `rounds` x 15 s and a minute at least, as many as there is time for: the installed package, the
+single file and, where PyInstaller is, the executable, over http:// and over https:// (the machine's own authorities and
+one more). Goals: 40 MB resident for parent and child together, 0.3 % of one core, start within 1 s, a sample within
+100 ms. For comparison, as their makers or users report: gpud about 130 MiB, dcgm-exporter 135 to 155 MiB.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import importlib.util
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 from agent import build
 from agent.tests.measure import measure
+from benchmarks.common import UNTIL
 
 SAMPLE_S = 15
 FIGURES = ("rss_mb", "pss_mb", "cpu_percent_of_a_core", "start_s", "sample_ms", "descriptors")
@@ -28,12 +30,15 @@ def run(rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="goodput-bench-") as name:
         for form, command in _forms(Path(name)):
             for scheme, secure in (("http", False), ("https", True)):
-                results[f"{form} {scheme}"] = measure(command, rounds * SAMPLE_S, secure)  # type: ignore[no-untyped-call]
+                if not results or time.time() < UNTIL:  # each takes a minute: until its first upload is answered
+                    found = measure(command, rounds * SAMPLE_S, secure)  # type: ignore[no-untyped-call]
+                    results[f"{form} {scheme}"] = found
     print(f"{'agent, parent and child':28}" + "".join(f"{form:>20}" for form in results))
     for figure in FIGURES:
         print(f"{figure:28}" + "".join(f"{result[figure]:>20}" for result in results.values()))
     print("gpud: about 130 MiB resident; dcgm-exporter: 135 to 155 MiB (as reported, not measured here)")
-    subprocess.run([sys.executable, "-m", "agent.tests.day", "24"], check=True)
+    if time.time() < UNTIL:
+        subprocess.run([sys.executable, "-m", "agent.tests.day", "24"], check=True)
     return results
 
 
