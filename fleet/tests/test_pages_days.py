@@ -77,6 +77,21 @@ def test_whoever_may_see_one_cluster_sees_its_days_only(alpha: Any, client_of: A
     assert client_of(cleo).get(f"/o/alpha/nodes/{node_id}/?part=days").status_code == 404
 
 
+def test_before_anything_is_counted_pages_say_so(alpha: Any, ada: Any, client_of: Any) -> None:
+    """The first minute of an installation: the nodes are there, no hour of theirs is."""
+    fill(alpha, nodes=1, minutes=3)
+    with tenant_context(alpha):
+        node_id = Node.objects.order_by("-pk")[0].pk
+        NodeHour.objects.all().delete()
+    client = client_of(ada)
+    for path in ("/o/alpha/", f"/o/alpha/nodes/{node_id}/"):
+        page = text_of(client.get(path))
+        assert "nothing counted yet" in page
+        assert "– to –" not in page
+        assert "– %" not in page
+        assert "No loss" not in text_of(client.get(f"{path}?part=days"))
+
+
 def test_what_lies_before_a_nodes_first_sample_is_not_unknown(alpha: Any) -> None:
     """However late in its first hour a node appears, that hour counts from its first evidence on."""
     fill(alpha, nodes=1, minutes=timezone.now().minute + 25)  # it appears in the second half of the hour before
