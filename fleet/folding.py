@@ -304,8 +304,8 @@ def received_batch(sha256: bytes, body: bytes, received_at: datetime) -> Receive
     return ReceivedBatch(sha256, int(received_at.timestamp() * 1000), batch)
 
 
-def decoded(one: Batch, is_whole: bool = True) -> ReceivedBatch:
-    """A batch of the inbox or of a pack; without `is_whole` decoded for the fold alone."""
+def decoded(one: Batch, is_whole: bool = False) -> ReceivedBatch:
+    """A batch of the inbox or of a pack, decoded for the fold; `is_whole`: with all that it says."""
     batch: Any = decode.decode_trusted(one.raw()) if is_whole else decode.decode_for_fold(one.raw())
     return ReceivedBatch(one.sha256, one.row.received_us // 1000, batch)
 

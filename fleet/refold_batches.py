@@ -84,7 +84,7 @@ class NodeBatches:
     def _decode(self, one: Batch) -> ReceivedBatch | None:
         """Its content; None, and noted down, where its bytes can't be read."""
         try:
-            received = decoded(one, is_whole=False)
+            received = decoded(one)
         except (BatchRejected, PackError) as error:
             log.error("batch %s of node %s can't be read: %s", one.sha256.hex(), self.node_id, error)
             told = f"{type(error).__name__}: {error}"[:500]

@@ -59,7 +59,7 @@ def list_facts(nodes: Sequence[int], span: Span, *, events: bool | None = None) 
     by_node: dict[int, list[ReceivedBatch]] = defaultdict(list)
     for one in rows:
         if one.has_bytes and one.node_id is not None:
-            by_node[one.node_id].append(decoded(one))
+            by_node[one.node_id].append(decoded(one, is_whole=True))
     begin, end = span.first_slot * SLOT_MS, span.end_slot * SLOT_MS
     found = [
         _fact(node_id, item, received_at[item.sha256])
