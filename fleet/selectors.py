@@ -341,6 +341,7 @@ def _block(cluster: Cluster, rows: list[NodeRow], wanted: Filter, share: int) ->
     if wanted.page is not None and not wanted.is_narrow:
         shown = shown[: max(WELL_ON_PAGE, sum(not row.is_well for row in shown))]
         shown += [row for row in matching[len(shown) :] if row.id == wanted.opened]  # a link to an open row holds
+    listed = {row.id for row in shown}
     models = sorted({row.now.model for row in rows if row.now.model})
     return ClusterRows(
         id=cluster.pk,
@@ -356,7 +357,7 @@ def _block(cluster: Cluster, rows: list[NodeRow], wanted: Filter, share: int) ->
         page=page,
         pages=pages,
         domains=len({row.now.domain for row in rows} - {""}),
-        is_rest_well=all(row.is_well for row in matching[len(shown) :]),
+        is_rest_well=all(row.is_well for row in matching if row.id not in listed),
     )
 
 

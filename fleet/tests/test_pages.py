@@ -422,6 +422,18 @@ def broken(org: Any) -> dict[str, Any]:
     return summary
 
 
+def test_the_rest_is_called_well_only_if_it_is(alpha: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selectors, "NODES_ON_PAGE", 1)
+    monkeypatch.setattr(selectors, "LEAST_PER_CLUSTER", 1)
+    fill(alpha, nodes=3, minutes=3)
+    with tenant_context(alpha):
+        NodeLive.objects.filter(node__name__in=["sim-0001", "sim-0002"]).update(summary=broken(alpha))
+        opened = Node.objects.get(name="sim-0003").pk
+        (cluster,) = get_fleet(timezone.now(), wanted=Filter(opened=opened)).clusters
+    assert [row.name for row in cluster.nodes] == ["sim-0001", "sim-0003"]
+    assert not cluster.is_rest_well
+
+
 def test_what_is_wrong_has_a_reason_a_party_a_since_and_a_next_step(alpha: Any, ada: Any, client_of: Any) -> None:
     fill(alpha, nodes=2, minutes=3)
     with tenant_context(alpha):
