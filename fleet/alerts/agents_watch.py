@@ -17,8 +17,9 @@ from fleet.sql import execute
 HEARD = timedelta(minutes=3)  # an agent uploads once a minute
 LEAST_TOGETHER = timedelta(seconds=60)  # one that takes another's place is heard after it, not beside it
 NAMES_TOLD = 20
+NAMES_KEPT = 500  # of a thread, for programs: beyond it only the number says whether there are more
 _TOGETHER = """
-select n.cluster_id, n.name, count(*), min(a.last_at) - max(a.first_at)
+select n.cluster_id, n.name, min(a.last_at) - max(a.first_at)
   from (select agent_id, node_id, min(first_at) as first_at, max(last_at) as last_at
           from agents_agentrecent group by agent_id, node_id) a
   join fleet_node n on n.id = a.node_id
@@ -30,7 +31,7 @@ select n.cluster_id, n.name, count(*), min(a.last_at) - max(a.first_at)
 def watch_agents(now: datetime) -> int:
     """Tell of the current org's clusters in which a node is reported by several agents, or no more; alerts written."""
     doubled: dict[int, dict[str, timedelta]] = defaultdict(dict)
-    for cluster_id, name, _, together in execute(_TOGETHER, [now - HEARD]):
+    for cluster_id, name, together in execute(_TOGETHER, [now - HEARD]):
         doubled[cluster_id][name] = together if together is not None else timedelta(0)
     threads = {one.key: one for one in Thread.objects.filter(kind="agents")}
     if not doubled and not any(one.is_open for one in threads.values()):
@@ -53,10 +54,12 @@ def _tell(key: str, cluster: Cluster, doubled: dict[str, timedelta], thread: Thr
         if is_open:
             notify("agents", key, "resolved", at=now, title=f"One agent a node again in {named}", **more)
         return is_open
-    known = set(thread.facts.get("nodes", ())) if thread and is_open else set()
+    told = thread.facts if thread and is_open else {}
+    known = set(told.get("nodes", ()))
+    before = told.get("doubled", len(known))
     # what was told stays told while both are heard; what is new must have been heard together for a while
     nodes = sorted(name for name, together in doubled.items() if name in known or together >= LEAST_TOGETHER)
-    if not set(nodes) - known:
+    if len(nodes) <= before if before > len(known) else known.issuperset(nodes):
         return False
     names = ", ".join(nodes[:NAMES_TOLD]) + (f" and {len(nodes) - NAMES_TOLD} more" if len(nodes) > NAMES_TOLD else "")
     are = "node is" if len(nodes) == 1 else "nodes are"
@@ -71,7 +74,7 @@ def _tell(key: str, cluster: Cluster, doubled: dict[str, timedelta], thread: Thr
             " contradict each other the time is unknown. Next: stop the agent that should not be there, or give each"
             " machine a name of its own."
         ),
-        facts={"nodes": nodes[:500]},
+        facts={"doubled": len(nodes), "nodes": nodes[:NAMES_KEPT]},
         **more,
     )
     return True

@@ -10,6 +10,7 @@ import pytest
 from django.utils import timezone
 
 from fleet.agents.counts import Count, add, hour_of_receipt
+from fleet.alerts import agents_watch
 from fleet.alerts.agents_watch import watch_agents
 from fleet.alerts.models import Thread
 from fleet.alerts.tests.conftest import HttpSink
@@ -55,6 +56,30 @@ def test_two_agents_are_told_once_grow_and_end(inside: Any, http_sink: HttpSink,
     tell()
     assert [one.json["what"] for one in http_sink.received] == ["opened", "worsened", "resolved"]
     assert not Thread.objects.get().is_open
+
+
+def test_more_nodes_than_are_kept_by_name_are_told_once_too(
+    inside: Any, http_sink: HttpSink, channel_of: Make, tell: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents_watch, "NAMES_KEPT", 1)
+    channel_of("webhook", url=http_sink.url, kinds=["agents"], hold_seconds=0)
+    now = timezone.now()
+    nodes = [node(name) for name in ("n1", "n2", "n3")]
+    for agent in ("a", "b"):
+        for one in nodes[:2]:
+            heard(one, agent, now, 600)
+    assert watch_agents(now) == 1
+    tell()
+    assert watch_agents(now) == 0
+    for agent in ("a", "b"):
+        heard(nodes[2], agent, now, 600)
+    assert watch_agents(now) == 1
+    tell()
+    assert watch_agents(now) == 0
+    assert [one.json["facts"] for one in http_sink.received] == [
+        {"doubled": 2, "nodes": ["n1"]},
+        {"doubled": 3, "nodes": ["n1"]},
+    ]
 
 
 def test_an_agent_that_takes_anothers_place_is_none_too_many(inside: Any) -> None:
