@@ -80,7 +80,7 @@ def line_of(item: Any, by_bus: dict[str, tuple[int, str]]) -> EventLine:
     event = item.event
     kind = getattr(event, "kind", None) or "xid"
     code = event.code
-    rule = rule_of(kind, code, getattr(event, "action", None), getattr(event, "severity", None))
+    rule = rule_of(kind, code, getattr(event, "severity", None))
     name, meaning = KINDS.get(kind, (kind, "No rule knows this kind of event; it lowers nothing."))
     if kind in ("xid", "sxid"):
         name = f"{name} {code}"
@@ -101,11 +101,11 @@ def line_of(item: Any, by_bus: dict[str, tuple[int, str]]) -> EventLine:
     )
 
 
-def rule_of(kind: str, code: int | None, action: int | None = None, severity: str | None = None) -> Reason | None:
-    """The rule of an event; None for one that no rule knows."""
+def rule_of(kind: str, code: int | None, severity: str | None = None) -> Reason | None:
+    """The rule of an event, `severity` being the word of its line; None for one that no rule knows."""
     rules = load_rules()
     if kind == "xid" and code is not None:
-        return rules.by_xid.get((code, "")) or rules.reasons.get(f"XID_{code}") or rules.reasons.get("XID_UNKNOWN")
+        return rules.xid(code, severity) or rules.reasons.get("XID_UNKNOWN")
     if kind == "sxid" and code is not None:
         return rules.sxid(code, severity) or rules.reasons.get("SXID_UNKNOWN")
     return rules.by_xid.get((79, "")) if kind == "bus_lost" else None

@@ -15,6 +15,7 @@ from django.utils import timezone
 from django_tenants.utils import tenant_context
 
 from fleet.decode import gunzip
+from fleet.domain.rules import load_rules
 from fleet.domain.slots import SLOT_MS, slot_of
 from fleet.fleet_json import when
 from fleet.folding import fold_waiting
@@ -226,6 +227,13 @@ def test_every_xid_has_a_plain_meaning() -> None:
         rule = rule_of("xid", code)
         assert rule is not None
         assert rule.explanation
+
+
+def test_an_event_is_told_by_the_rule_that_the_fold_takes() -> None:
+    fatal, plain = rule_of("xid", 144, "fatal"), rule_of("xid", 144, "nonfatal")
+    assert fatal is load_rules().xid(144, "fatal")
+    assert plain is load_rules().xid(144, "nonfatal")
+    assert fatal is not plain
 
 
 def test_the_fleet_page_leads_to_the_node_and_the_gpu(alpha: Any, ada: Any, client_of: Any) -> None:
