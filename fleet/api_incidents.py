@@ -19,7 +19,6 @@ from fleet.api import ListView, OrgView
 from fleet.api_nodes import NONE_SUCH
 from fleet.domain.rules import load_rules
 from fleet.domain.rules.model import PARTIES
-from fleet.domain.slots import SLOT_MS
 from fleet.models import Incident
 from fleet.selectors_api import get_node
 from fleet.selectors_api_incidents import IncidentFilter, bad_runs, get_incident, list_incidents
@@ -59,14 +58,12 @@ class Incidents(ListView):
         """Incidents, the newest beginning first."""
         params = request.query_params
         ask.allow(params, PARAMS)
-        since, until = ask.instant(params, "since"), ask.instant(params, "until")
-        if since is not None and until is not None and since >= until:
-            ask.refuse("since", "`since` must lie before `until`: the range is half-open.")
+        since, until = ask.slots(params)
         wanted = IncidentFilter(
             scope=self.cluster,
             is_open=ask.flag(params, "open"),
-            since_slot=slot_param("since", since),
-            until_slot=slot_param("until", until, round_up=True),
+            since_slot=since,
+            until_slot=until,
             party=ask.choice(params, "party", PARTIES),
             code=ask.text(params, "code"),
             node=ask.text(params, "node"),
@@ -79,16 +76,6 @@ class Incidents(ListView):
         return self.page(
             request, [shapes.incident(one) for one in found], None if following is None else ask.cursor_for(*following)
         )
-
-
-def slot_param(name: str, ms: int | None, round_up: bool = False) -> int | None:
-    """The slot of an instant that a parameter gives. Raises Unprocessable → 422 for one that no slot has."""
-    if ms is None:
-        return None
-    slot = -(-ms // SLOT_MS) if round_up else ms // SLOT_MS
-    if slot >= 2**31:
-        ask.refuse(name, "An instant within this millennium.")
-    return slot
 
 
 class IncidentView(OrgView):

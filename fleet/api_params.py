@@ -19,6 +19,7 @@ ALWAYS = frozenset({"org", "format"})  # who is asked (session) and in which for
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
 LOST_PLUS = re.compile(r" (?=\d\d:\d\d$)")  # `+02:00` in a query that was not escaped
 MAX_ID = 2**63 - 1
+MOST_SLOT = 2**31  # a column of slots holds less
 MAX_TEXT = 256
 PAGE, MAX_PAGE = 100, 1000
 DAY_HOURS = 24
@@ -79,8 +80,7 @@ def span(
         end = now_ms
     if begin is None:
         begin = max(0, end - default_hours * HOUR_MS)
-    if begin >= end:
-        refuse(names[0], f"`{names[0]}` must lie before `{names[1]}`: the range is half-open.")
+    _in_order(begin, end, names)
     first, last = begin // grid_ms * grid_ms, -(-end // grid_ms) * grid_ms
     if last - first > limit_hours * HOUR_MS:
         much = f"{limit_hours // 24} days" if limit_hours >= 48 else f"{limit_hours} hours"
@@ -91,6 +91,27 @@ def span(
             f" then go on with {names[0]}={stop}.",
         )
     return Span(first // SLOT_MS, last // SLOT_MS)
+
+
+def slots(params: Mapping[str, str], names: tuple[str, str] = ("since", "until")) -> tuple[int | None, int | None]:
+    """The slots `[first, end)` that a range meets, either end None when absent. Raises Unprocessable → 422."""
+    begin, end = instant(params, names[0]), instant(params, names[1])
+    if begin is not None and end is not None:
+        _in_order(begin, end, names)
+    return _slot(names[0], begin), _slot(names[1], None if end is None else end + SLOT_MS - 1)
+
+
+def _in_order(begin: int, end: int, names: tuple[str, str]) -> None:
+    if begin >= end:
+        refuse(names[0], f"`{names[0]}` must lie before `{names[1]}`: the range is half-open.")
+
+
+def _slot(name: str, ms: int | None) -> int | None:
+    if ms is None:
+        return None
+    if ms // SLOT_MS >= MOST_SLOT:
+        refuse(name, "An instant within this millennium.")
+    return ms // SLOT_MS
 
 
 def text(params: Mapping[str, str], name: str) -> str:

@@ -12,7 +12,6 @@ from rest_framework.response import Response
 from fleet import api_params as ask
 from fleet import api_schemas as schema
 from fleet.api import ListView
-from fleet.api_incidents import slot_param
 from fleet.fleet_json import when
 from fleet.selectors_reviews import ReviewFilter, ReviewLine, page_of_reviews
 
@@ -53,16 +52,14 @@ class Reviews(ListView):
         """What asks for a look, the newest beginning first, each within its hour."""
         params = request.query_params
         ask.allow(params, PARAMS)
-        since, until = ask.instant(params, "since"), ask.instant(params, "until")
-        if since is not None and until is not None and since >= until:
-            ask.refuse("since", "`since` must lie before `until`: the range is half-open.")
+        since, until = ask.slots(params)
         wanted = ReviewFilter(
             scope=self.cluster,
             cluster=ask.text(params, "cluster"),
             node_id=ask.number(params, "node_id"),
             code=ask.text(params, "code"),
-            since_slot=slot_param("since", since),
-            until_slot=slot_param("until", until, round_up=True),
+            since_slot=since,
+            until_slot=until,
         )
         after, size = self.paging(request, 2)
         found, following = page_of_reviews(wanted, after, size)
