@@ -42,7 +42,9 @@ def with_neighbours(rows: Sequence[NodeRow], now: datetime) -> list[NodeRow]:
     found = _found(counts.values(), now)
     if not found:
         return list(rows)
-    return [_told(row, found[row.id]) if row.id in found else row for row in rows]
+    return [
+        replace(row, troubles=(*row.troubles, _trouble(row, found[row.id]))) if row.id in found else row for row in rows
+    ]
 
 
 def shortfall_of(node: Node, now: datetime) -> Shortfall | None:
@@ -75,12 +77,7 @@ def sentence(one: Shortfall) -> str:
     )
 
 
-def _told(row: NodeRow, one: Shortfall) -> NodeRow:
-    return replace(row, troubles=(*row.troubles, trouble(row, one)))
-
-
-def trouble(row: NodeRow, one: Shortfall) -> Trouble:
-    """It as something that needs attention."""
+def _trouble(row: NodeRow, one: Shortfall) -> Trouble:
     return Trouble(
         node_id=row.id,
         node=row.name,

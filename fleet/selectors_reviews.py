@@ -23,7 +23,6 @@ class ReviewLine:
     `uuid`: of the GPU that sat there as the hour of its beginning ended; empty where that is not known.
     """
 
-    id: int
     node_id: int
     node: str
     cluster: str
@@ -75,7 +74,7 @@ class ReviewFilter:
 def _lines(found: Iterable[Review]) -> list[ReviewLine]:
     return [
         ReviewLine(
-            *(one.pk, one.node_id, one.node.name, one.node.cluster.name, one.subject, one.code),
+            *(one.node_id, one.node.name, one.node.cluster.name, one.subject, one.code),
             *(one.first_slot, one.end_slot, one.uuid),
         )
         for one in found
@@ -91,11 +90,10 @@ def page_of_reviews(
 ) -> tuple[list[ReviewLine], tuple[int, int] | None]:
     """(a page, the newest beginning first, each within its hour; the place after which the next begins). One query."""
     found = _all()
-    for name, value in (("node__cluster__name", wanted.scope), ("code", wanted.code)):
-        if value:
-            found = found.filter(**{name: value})
-    if wanted.cluster:
-        found = found.filter(node__cluster__name=wanted.cluster)
+    for cluster in filter(None, (wanted.scope, wanted.cluster)):
+        found = found.filter(node__cluster__name=cluster)
+    if wanted.code:
+        found = found.filter(code=wanted.code)
     if wanted.node_id is not None:
         found = found.filter(node_id=wanted.node_id)
     if wanted.since_slot is not None:

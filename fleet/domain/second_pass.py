@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from fleet.domain.installations import CODE as CONTRADICTION
 from fleet.domain.rules import Rules
 from fleet.domain.strips import HourRow
 from fleet.domain.verdicts import State, Verdict
@@ -71,9 +72,6 @@ def domain_of(cluster: str | None, clique: str | None) -> str:
     'd:5f0c/1'
     """
     return f"d:{cluster}/{clique or 0}" if cluster else ""
-
-
-CONTRADICTION = "TWO_INSTALLATIONS"
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,7 @@ def as_map(value: Any, path: str, known: tuple[str, ...] = ()) -> Json:
         raise ScenarioError(f"{path}: must be a map")
     for key in value:
         if known and key not in known:
-            raise ScenarioError(f"{path}: unknown key {key!r}; known are {', '.join(k for k in known)}")
+            raise ScenarioError(f"{path}: unknown key {key!r}; known are {', '.join(known)}")
     return value
 
 
