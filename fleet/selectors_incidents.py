@@ -185,7 +185,11 @@ class IncidentPage:
 
 def visible_incidents(within: Collection[str] | None) -> QuerySet[Incident]:
     """The incidents of the clusters that somebody may see (nothing: of all), with node and cluster."""
-    found = Incident.objects.select_related("node", "cluster").filter(cluster__removed_at=None)
+    return _visible(Incident.objects.select_related("node", "cluster"), within)
+
+
+def _visible(found: QuerySet[Incident], within: Collection[str] | None) -> QuerySet[Incident]:
+    found = found.filter(cluster__removed_at=None)
     return found.filter(cluster__name__in=within) if within else found
 
 
@@ -194,6 +198,11 @@ def open_faults() -> QuerySet[Incident]:
     still_open = Incident.objects.filter(is_open=True, withdrawn_at=None)
     earlier = Q(pk=OuterRef("part_of")) | Q(part_of=OuterRef("part_of"), pk__lt=OuterRef("pk"))
     return still_open.filter(~Exists(still_open.filter(earlier)))
+
+
+def open_parties(within: Collection[str] | None) -> list[str]:
+    """The party of each open incident of the clusters that somebody may see (nothing: of all)."""
+    return list(_visible(open_faults(), within).values_list("party", flat=True))
 
 
 def open_parties_of_cluster() -> ArraySubquery:
@@ -221,9 +230,7 @@ def list_page(now: datetime, wanted: Wanted, within: Collection[str] | None) -> 
     page = min(max(1, wanted.page or 1), pages)
     ordered = found.order_by("-goes_on", "-first_slot", "-pk")
     rows = ordered[:MOST_IN_DOWNLOAD] if wanted.page is None else ordered[(page - 1) * ON_PAGE : page * ON_PAGE]
-    open_ones = open_faults().filter(cluster__removed_at=None)
-    open_ones = open_ones.filter(cluster__name__in=within) if within else open_ones
-    parties = list(open_ones.values_list("party", flat=True))
+    parties = open_parties(within)
     lost = found.aggregate(lost=Sum("lost_gpu_seconds"))["lost"] or 0
     if not wanted.node:
         members = Incident.objects.filter(part_of__in=found.values("pk"), withdrawn_at=None)

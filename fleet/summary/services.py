@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models.functions import Coalesce
 from django.utils import timezone
 from django_tenants.utils import schema_context, tenant_context
 
 from fleet import waiting
-from fleet.models import Incident
 from fleet.partitions import ensure_partitions
+from fleet.selectors_incidents import open_parties
 from fleet.selectors_live import WORDS, is_silent, read_summary, to_ms
 from fleet.selectors_reviews import recent_reviews
 from fleet.summary.models import Export, OrgSummary
@@ -55,16 +55,10 @@ def write_summary(org: Org, now: datetime) -> OrgSummary:
         "nodes": len(nodes),
         "gpus": gpus,
         **counts,
-        "open_incidents": Incident.objects.filter(is_open=True, withdrawn_at=None)
-        .values(fault=Coalesce("part_of_id", "pk"))
-        .distinct()
-        .count(),
+        "open_incidents": len(open_parties(None)),
         "agents_silent": silent,
         "reviews": sum(one.subjects for one in asking),
-        "review_codes": [
-            {"code": one.code, "subjects": one.subjects, "nodes": one.nodes, "names": one.names, "last_ms": one.last_ms}
-            for one in asking[:MOST_CODES]
-        ],
+        "review_codes": [asdict(one) for one in asking[:MOST_CODES]],
         "last_received_at": max((row[2] for row in nodes if row[2]), default=None),
         "waiting_batches": queue.waiting,
         "oldest_unfolded_seconds": queue.oldest_seconds,
