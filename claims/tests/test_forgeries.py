@@ -13,12 +13,13 @@ import pytest
 
 from claims import pdf
 from claims.domain.contract_load import contract_from_json, digest
-from claims.domain.merkle import read_checkpoint
+from claims.domain.merkle import Checkpoint, inclusion_proof, leaf_hash, read_checkpoint, root_of
 from claims.errors import PdfUnavailable
 from claims.inputs import canonical_json
 from claims.tests.packs import Files, Made, agents, edited, first_batch, note_name, verdict
 from claims.verify.checks import FAIL, NOT_PROVEN, PASS, Finding, check_pack
 from claims.verify.embedded import embedded_files
+from claims.verify.notes import document_bytes
 from claims.verify.recompute import result_of
 from claims.verify.rule_sets import base_of
 
@@ -72,6 +73,16 @@ def shorter_proof(files: Files) -> Files:
     return edited(files, "proofs.json", lambda one: one.update(skeleton=one["skeleton"][:-1]))
 
 
+def log_beside_the_log(files: Files) -> Files:
+    """A document that a larger log adopted, whose note nobody signed and no checkpoint leads to."""
+    name, digest = "contract of ours", "00" * 32
+    hashes = [leaf_hash(document_bytes(digest, 1, name))] * 10_000
+    path = [one.hex() for one in inclusion_proof(hashes, 0)]
+    adopted = [{"digest": digest, "adopted_us": "1", "name": name, "index": "0", "path": path}]
+    note = Checkpoint("beside", len(hashes), root_of(hashes)).text().encode()
+    return {**files, "adoptions.json": canonical_json(adopted), "beside.note": note}
+
+
 def other_zone(files: Files) -> Files:
     return {**files, "contract.json": files["contract.json"].replace(b"UTC", b"Europe/Berlin")}
 
@@ -87,6 +98,7 @@ FAILING: list[tuple[str, str, Callable[[Files], Files]]] = [
         "nodes",
         lambda f: edited(f, "windows.json", lambda one: one[0].update(node="sim-0002")),
     ),
+    ("a log beside the log", "terms", log_beside_the_log),
     ("more downtime in the sheet", "tables", more_downtime),
     ("another ticket", "tables", lambda f: {**f, "tickets.json": b'{"body":"We told you in March."}'}),
     ("a revocation that nobody made", "revocations", agents(lambda one: one["revocations"].append(["00" * 32, "1"]))),

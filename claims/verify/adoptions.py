@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from claims.domain.merkle import leaf_hash, read_checkpoint, verify_inclusion
+from claims.domain.merkle import leaf_hash, verify_inclusion
 from claims.errors import ProofError
 from claims.verify.anchors import Anchored
+from claims.verify.documents import last_checkpoint
 from claims.verify.notes import document_bytes
 from claims.verify.rule_sets import base_of, rules_of
 from fleet.domain.slots import SLOT_MS
@@ -34,11 +35,7 @@ class Adopted(NamedTuple):
 def adopted(files: Files, anchors: Sequence[Anchored]) -> list[Adopted]:
     """Every document that the result rests on. Raises ProofError for one that is said to be in the log and is not."""
     wanted = _wanted(files)
-    last = max(
-        (read_checkpoint(raw.decode()) for name, raw in files.items() if name.endswith(".note")),
-        key=lambda one: one.size,
-        default=None,
-    )
+    last = last_checkpoint(files)
     out: list[Adopted] = []
     found = set()
     for one in json.loads(files.get("adoptions.json", b"[]")):

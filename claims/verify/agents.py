@@ -16,9 +16,9 @@ from typing import Any
 
 from agent.wire import fingerprint, signed_message
 from claims.domain.merkle import leaf_hash as hash_of
-from claims.domain.merkle import read_checkpoint, verify_inclusion
+from claims.domain.merkle import verify_inclusion
 from claims.errors import ProofError
-from claims.verify.documents import enclosed, read
+from claims.verify.documents import checkpoints, enclosed, last_checkpoint, read
 from claims.verify.ed25519 import verify
 from claims.verify.notes import REVOCATIONS, document_bytes, revocations_line
 
@@ -175,12 +175,8 @@ def check_revocations(files: Files) -> int | None:
     Raises ProofError where a checkpoint commits to other ones, or a later one to fewer.
     """
     ends = read(files, FILE).get("revocations", []) if FILE in files else []
-    notes = sorted(
-        (read_checkpoint(raw.decode()) for file, raw in files.items() if file.endswith(".note")),
-        key=lambda one: one.size,
-    )
     before = None
-    for note in notes:
+    for note in checkpoints(files).values():
         lines = [line for line in note.extensions if line.split(" ", 1)[0] == REVOCATIONS]
         if not lines:
             if before is not None:
@@ -200,10 +196,9 @@ def check_revocations(files: Files) -> int | None:
 
 def _check_leaf(files: Files, public: bytes, at_us: int, name: str, index: str, path: Sequence[str]) -> None:
     """Raises ProofError where the last checkpoint's log has no such leaf of a key."""
-    last = max(
-        (read_checkpoint(raw.decode()) for file, raw in files.items() if file.endswith(".note")),
-        key=lambda one: one.size,
-    )
+    last = last_checkpoint(files)
+    if last is None:
+        raise ProofError("Keys are said to be in the log, and it has no checkpoint.", "key")
     leaf = hash_of(document_bytes(key_digest(public), at_us, name))
     try:
         verify_inclusion(leaf, int(index), last.size, [bytes.fromhex(part) for part in path], last.root)

@@ -19,7 +19,7 @@ from claims.domain.merkle import Checkpoint, read_checkpoint
 from claims.domain.periods import ms_of
 from claims.errors import ProofError
 from claims.verify.batches import facts_of_batch
-from claims.verify.documents import read
+from claims.verify.documents import checkpoints, read
 from claims.verify.timestamps import certificates_of, check_stamp
 from claims.verify.tokens import check_google
 
@@ -45,7 +45,7 @@ def read_anchors(files: Files) -> list[Anchored]:
     """Every anchor of the pack, checked; by time. Raises ProofError for one that does not hold."""
     if "anchors.json" not in files:
         return []
-    notes = {read_checkpoint(raw.decode()).size: raw.decode() for name, raw in files.items() if name.endswith(".note")}
+    notes = {one.size: files[name].decode() for name, one in checkpoints(files).items()}
     out = []
     for one in json.loads(files["anchors.json"]):
         size = int(one["size"])

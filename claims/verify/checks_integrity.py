@@ -7,15 +7,17 @@ import binascii
 import csv
 import hashlib
 import io
+import json
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from claims.domain.merkle import Inclusions, leaf_hash, read_checkpoint, root_with, verify_consistency
+from claims.domain.merkle import Checkpoint, Inclusions, leaf_hash, root_with, verify_consistency
 from claims.errors import ProofError
 from claims.verify.agents import check_revocations
 from claims.verify.batches import facts_of_batch, hash_of_batch
 from claims.verify.clocks import clock_lines
-from claims.verify.documents import enclosed, read
+from claims.verify.documents import MOST_CHECKPOINTS, checkpoints, enclosed, last_checkpoint, read
 from claims.verify.ed25519 import verify
 from claims.verify.finding import NOT_PROVEN, PASS, Files, Wrong
 from claims.verify.notes import leaf_bytes, open_note, public_key
@@ -61,32 +63,44 @@ def known_key_check(files: Files, known_key: str, work: Work) -> tuple[str, str]
     return PASS, "it is the key that you named"
 
 
-def _notes(files: Files) -> list[tuple[Any, dict[str, Any]]]:
+def _signed(files: Files) -> dict[str, Checkpoint]:
+    """The checkpoints by the names of their notes, the smallest first. Raises Wrong where the log signed one not."""
     name, public = _log_key(files)
-    out = []
-    for file in sorted(one for one in files if one.startswith("checkpoints/") and one.endswith(".note")):
-        text, signature = open_note(files[file].decode(), name, public)
-        if not verify(public, text.encode(), signature):
+    found = checkpoints(files)
+    for file in found:
+        if not _bears(files[file], name, public):
             raise Wrong(f"{file} does not bear the log's signature.")
-        out.append((read_checkpoint(text), read(files, file.replace(".note", ".json"))))
-    return out
+    return found
+
+
+def _last_signed(files: Files) -> Checkpoint | None:
+    _signed(files)
+    return last_checkpoint(files)
+
+
+@lru_cache(maxsize=MOST_CHECKPOINTS)
+def _bears(note: bytes, name: str, public: bytes) -> bool:
+    """Whether a note bears this key's signature: four checks ask. Raises ProofError where none is said to be."""
+    text, signature = open_note(note.decode(), name, public)
+    return verify(public, text.encode(), signature)
 
 
 def checkpoints_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
-    notes = _notes(files)
+    notes = _signed(files)
     if not notes:
         return NOT_PROVEN, "the log has no checkpoint"
-    if len({one.origin for one, _ in notes}) != 1:
+    origins = {one.origin for one in notes.values()}
+    if len(origins) != 1:
         raise Wrong("The checkpoints are of different logs.")
-    return PASS, f"{len(notes)} checkpoints of {notes[0][0].origin} bear its signature"
+    return PASS, f"{len(notes)} checkpoints of {origins.pop()} bear its signature"
 
 
 def consistency_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
-    notes = _notes(files)
-    for (old, _), (new, more) in pairwise(notes):
+    for (_, old), (file, new) in pairwise(_signed(files).items()):
         if old.size >= new.size:
             raise Wrong("The checkpoints do not grow.")
-        verify_consistency(old.size, old.root, new.size, new.root, [bytes.fromhex(one) for one in more["proof"]])
+        proof = json.loads(files[file.replace(".note", ".json")])["proof"]
+        verify_consistency(old.size, old.root, new.size, new.root, [bytes.fromhex(one) for one in proof])
     return PASS, "each checkpoint continues the one before"
 
 
@@ -113,13 +127,12 @@ def batches_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
 
 
 def inclusion_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
-    notes = _notes(files)
+    last = _last_signed(files)
     proofs = read(files, "proofs.json")
     skeleton = {one["sha256"]: one for one in read(files, "skeleton.json")}
     wanted = enclosed(files)
-    if not notes:
+    if last is None:
         return NOT_PROVEN, "the log has no checkpoint"
-    last = notes[-1][0]
     if int(proofs["size"]) != last.size:
         raise Wrong("The proofs are of another size than the last checkpoint.")
     outside = []
@@ -153,10 +166,9 @@ def _leaf(one: dict[str, Any]) -> bytes:
 
 def skeleton_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     """Every line of the month's list is the leaf that it says, by one proof for all of them."""
-    notes = _notes(files)
-    if not notes:
+    last = _last_signed(files)
+    if last is None:
         return NOT_PROVEN, "the log has no checkpoint"
-    last = notes[-1][0]
     nodes = read(files, "proofs.json").get("skeleton")
     if nodes is None:
         return NOT_PROVEN, "the pack is of an older release: of batches that are not enclosed nothing is proved"
