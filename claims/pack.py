@@ -8,7 +8,7 @@ import hashlib
 import io
 import logging
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from claims.verify.beside import Under, without_amendments
 from claims.verify.clocks import HEAD, clock_lines
 from claims.verify.pack_file import ANCHORED, MANIFEST_TAG, UNANCHORED, ZIP_DATE
 from claims.verify.setting import Recording
-from claims.verify.tables import SLOTS, slot_lines
+from claims.verify.tables import INCIDENTS, SLOTS, incident_lines, slot_lines
 from claims.verify.words import verify_md
 from fleet import evidence
 from fleet.bodies import decompress
@@ -51,7 +51,7 @@ def make_pack(claim: Claim, org: Org, now: datetime | None = None, with_pdf: boo
     checkpoint = make_checkpoint(org, now or timezone.now())
     report = claim.report
     files = _documents(claim, report)
-    files.update(_runs(report))
+    files.update(_runs(report, files))
     files.update(_evidence(report, checkpoint))
     if with_pdf:
         from claims.pdf import claim_as_pdf  # it imports this module's table
@@ -138,26 +138,14 @@ def _csv(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> bytes:
 
 def incidents_csv(result: dict[str, Any]) -> bytes:
     """What counted, one line an incident."""
-    head = ("unit", "start_utc", "end_utc", "counted_seconds", "reasons", "subjects")
-    return _csv(
-        head,
-        (
-            (
-                unit["name"],
-                one["start_utc"],
-                one["end_utc"],
-                one["counted_seconds"],
-                " ".join(f"{code}={seconds}" for code, seconds in sorted(one["reasons"].items())),
-                " ".join(one["subjects"]),
-            )
-            for unit in result["units"]
-            for one in unit["incidents"]
-        ),
-    )
+    return _csv(INCIDENTS, incident_lines(result))
 
 
-def _runs(report: Report) -> dict[str, bytes]:
-    """Each node's verdict runs as the report used them, and the tables that a person can open in a sheet."""
+def _runs(report: Report, documents: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Each node's verdict runs as the report used them, and the tables that a person can open in a sheet.
+
+    `documents`: those of the pack that `_documents` made.
+    """
     files: dict[str, bytes] = {}
     hours = []
     first, end = _period_slots(report)
@@ -175,8 +163,7 @@ def _runs(report: Report) -> dict[str, bytes]:
         ).order_by("hour")
         for row in found.values_list("hour", "gpus", "unknown_s", "down_s", "degraded_s", "lower_sum", "upper_sum"):
             hours.append((name, datetime.fromtimestamp(row[0] * 3600, UTC).strftime("%Y-%m-%dT%H:00Z"), *row[1:]))
-    frozen = {"inputs.json": canonical_json(report.inputs), "result.json": canonical_json(report.result)}
-    files["slots.csv"] = _csv(SLOTS, slot_lines({**files, **frozen}))
+    files["slots.csv"] = _csv(SLOTS, slot_lines({**documents, **files}))
     columns = ("node", "hour_utc", "gpus", "unknown_s", "down_s", "degraded_s", "lower_weight_s", "upper_weight_s")
     files["hourly.csv"] = _csv(columns, hours)
     return files

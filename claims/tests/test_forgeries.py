@@ -6,6 +6,7 @@ Each fails on a named check, or a named check says in words that it is not prove
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +70,16 @@ def more_downtime(files: Files) -> Files:
     return {**files, "slots.csv": b"\r\n".join([head, b",".join(cells), rest])}
 
 
+def other_reason(files: Files) -> Files:
+    """A lighter word for what happened, in the list that a person reads."""
+    return {**files, "incidents.csv": re.sub(rb",[A-Z0-9_]+=", b",XID_48=", files["incidents.csv"], count=1)}
+
+
+def swapped_columns(name: str, one: bytes, other: bytes) -> Callable[[Files], Files]:
+    """The same numbers under each other's heading."""
+    return lambda files: {**files, name: files[name].replace(b"%b,%b" % (one, other), b"%b,%b" % (other, one), 1)}
+
+
 def shorter_proof(files: Files) -> Files:
     return edited(files, "proofs.json", lambda one: one.update(skeleton=one["skeleton"][:-1]))
 
@@ -100,6 +111,9 @@ FAILING: list[tuple[str, str, Callable[[Files], Files]]] = [
     ),
     ("a log beside the log", "terms", log_beside_the_log),
     ("more downtime in the sheet", "tables", more_downtime),
+    ("another reason in the list", "tables", other_reason),
+    ("the verdicts' headings swapped", "tables", swapped_columns("slots.csv", b"lower", b"upper")),
+    ("the clocks' headings swapped", "clock", swapped_columns("clock.csv", b"first_sample_utc", b"last_sample_utc")),
     ("another ticket", "tables", lambda f: {**f, "tickets.json": b'{"body":"We told you in March."}'}),
     ("a revocation that nobody made", "revocations", agents(lambda one: one["revocations"].append(["00" * 32, "1"]))),
     ("another month", "result", lambda f: edited(f, "inputs.json", lambda one: one.update(month="2026-09"))),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from decimal import Decimal
 from typing import Any
@@ -14,7 +12,7 @@ from claims.verify.embedded import embedded_files
 from claims.verify.finding import NOT_PROVEN, PASS, Files, Wrong
 from claims.verify.folding import other_state_format
 from claims.verify.recompute import result_of
-from claims.verify.tables import slot_lines
+from claims.verify.tables import INCIDENTS, SLOTS, incident_lines, is_sheet, slot_lines
 from claims.verify.work import Work
 
 
@@ -55,33 +53,22 @@ def amount_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
 
 def tables_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     result = read(files, "result.json")["assessment"]["result"]
-    stated = [
-        (unit["name"], one["start_utc"], one["end_utc"], one["counted_seconds"])
-        for unit in result["units"]
-        for one in unit["incidents"]
-    ]
-    shown = [
-        (row["unit"].removeprefix("'"), row["start_utc"], row["end_utc"], row["counted_seconds"])
-        for row in csv.DictReader(io.StringIO(files["incidents.csv"].decode()))
-    ]
-    if stated != shown:
+    incidents = list(incident_lines(result))
+    if not is_sheet(files["incidents.csv"], INCIDENTS, incidents):
         raise Wrong("incidents.csv is not the list of result.json.")
     coverage = {"contract": result["coverage"], **{unit["name"]: unit["coverage"] for unit in result["units"]}}
     if read(files, "coverage.json") != coverage:
         raise Wrong("coverage.json is not what result.json says.")
     if read(files, "overlays.json") != read(files, "inputs.json")["overlays"]:
         raise Wrong("overlays.json is not what the report rests on.")
-    slots = list(csv.reader(io.StringIO(files["slots.csv"].decode(), newline="")))[1:]
-    if [[cell.removeprefix("'") for cell in line] for line in slots] != [
-        [cell.removeprefix("'") for cell in line] for line in slot_lines(files)
-    ]:
+    if not is_sheet(files["slots.csv"], SLOTS, slot_lines(files)):
         raise Wrong("slots.csv is not the verdicts in runs/.")
     ticket = _canonical(read(files, "result.json")["ticket"]) if "ticket" in read(files, "result.json") else None
     if files.get("tickets.json") != ticket:
         raise Wrong("tickets.json is not what result.json says.")
     return (
         PASS,
-        f"incidents.csv has the {len(shown)} incidents of result.json; slots.csv, coverage and rows are the same",
+        f"incidents.csv has the {len(incidents)} incidents of result.json; slots.csv, coverage and rows are the same",
     )
 
 

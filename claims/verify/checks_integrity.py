@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import csv
 import hashlib
-import io
 import json
 from functools import lru_cache
 from itertools import pairwise
@@ -16,12 +14,13 @@ from claims.domain.merkle import Checkpoint, Inclusions, leaf_hash, root_with, v
 from claims.errors import ProofError
 from claims.verify.agents import check_revocations
 from claims.verify.batches import facts_of_batch, hash_of_batch
-from claims.verify.clocks import clock_lines
+from claims.verify.clocks import HEAD, clock_lines
 from claims.verify.documents import MOST_CHECKPOINTS, checkpoints, enclosed, last_checkpoint, read
 from claims.verify.ed25519 import verify
 from claims.verify.finding import NOT_PROVEN, PASS, Files, Wrong
 from claims.verify.notes import leaf_bytes, open_note, public_key
 from claims.verify.pack_file import MANIFEST_TAG
+from claims.verify.tables import is_sheet
 from claims.verify.work import Work
 
 MANIFESTED = ("manifest.json", "manifest.sig")
@@ -225,9 +224,8 @@ def sequence_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
 
 def clock_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     """clock.csv is what the batches say; a sample later than its receipt is told."""
-    said = list(csv.reader(io.StringIO(files["clock.csv"].decode())))[1:]
-    found = [[cell.removeprefix("'") for cell in line] for line in clock_lines(files)]
-    if [[cell.removeprefix("'") for cell in line] for line in said] != found:
+    found = list(clock_lines(files))
+    if not is_sheet(files["clock.csv"], HEAD, found):
         raise Wrong("clock.csv is not what the batches say of their clocks.")
     loose = sum(line[6] != "synchronised" for line in found)
     ahead = sum(line[8].startswith("-") for line in found)
