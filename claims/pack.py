@@ -25,6 +25,7 @@ from claims.models import Anchor, Claim, Leaf, NodeMonth, Report, SignedCheckpoi
 from claims.pack_agents import agents_of
 from claims.verify.agents import FILE as AGENTS
 from claims.verify.anchors import shares
+from claims.verify.batches import forget_batches
 from claims.verify.beside import Under, without_amendments
 from claims.verify.clocks import HEAD, clock_lines
 from claims.verify.pack_file import ANCHORED, MANIFEST_TAG, UNANCHORED, ZIP_DATE
@@ -77,6 +78,7 @@ def make_pack(claim: Claim, org: Org, now: datetime | None = None, with_pdf: boo
     )
     files["manifest.json"] = manifest
     files["manifest.sig"] = base64.b64encode(key.private.sign(MANIFEST_TAG + manifest)) + b"\n"
+    forget_batches()
     return zipped(files)
 
 

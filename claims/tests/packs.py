@@ -45,16 +45,18 @@ class Made:
 
 
 def make(var: Path) -> Made:
-    """The pack of the simulated claim; nothing of it stays in the database."""
+    """The pack of the simulated claim; nothing of it stays in the database or in memory."""
     from django.test import override_settings
 
     from claims.demo import make_demo_pack
     from claims.ledger import load_key
+    from claims.verify import batches
     from orgs.models import Org
 
     with override_settings(GOODPUT_VAR=var):
         body = make_demo_pack(NOW, days=DAYS)
         assert not Org.objects.filter(slug__startswith="demo-claim").exists()
+        assert not batches._known
         return Made(body, load_key())
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from claims.domain.merkle import leaf_hash, verify_inclusion
 from claims.errors import ProofError
 from claims.verify.anchors import Anchored
-from claims.verify.documents import last_checkpoint
+from claims.verify.documents import last_checkpoint, read
 from claims.verify.notes import document_bytes
 from claims.verify.rule_sets import base_of, rules_of
 from fleet.domain.slots import SLOT_MS
@@ -54,9 +54,9 @@ def adopted(files: Files, anchors: Sequence[Anchored]) -> list[Adopted]:
 
 def _wanted(files: Files) -> dict[str, tuple[str, int]]:
     """Digest → (what it is, from when on it counts in this period, ms)."""
-    period = json.loads(files["result.json"])["assessment"]["result"]["period"]
+    period = read(files, "result.json")["assessment"]["result"]["period"]
     first, end = int(period["first_slot"]), int(period["first_slot"]) + int(period["slots"])
-    out = {json.loads(files["inputs.json"])["contract"]["digest"]: ("contract", first * SLOT_MS)}
+    out = {read(files, "inputs.json")["contract"]["digest"]: ("contract", first * SLOT_MS)}
     base, spans = base_of(files), rules_of(files)
     for at, span in enumerate(spans):
         until = spans[at + 1].first_slot if at + 1 < len(spans) else end

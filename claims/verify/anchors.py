@@ -110,7 +110,7 @@ class Share:
 
 def claimed_spans(files: Files) -> list[tuple[set[str], int, int]]:
     """(nodes, first ms, end ms) of each counted incident; of a weighted contract each window."""
-    result = json.loads(files["result.json"])["assessment"]["result"]
+    result = read(files, "result.json")["assessment"]["result"]
     out = []
     for unit in result["units"]:
         for one in unit["incidents"]:

@@ -74,7 +74,7 @@ def _keep(body: bytes, found: BatchFacts) -> None:
 
 
 def forget_batches() -> None:
-    """Drop what is remembered of batches, for who measures."""
+    """Drop what is remembered of batches: a server makes packs for as long as it runs."""
     _known.clear()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from claims.errors import ClaimsError, PackError
+from claims.errors import ClaimsError
 from claims.verify.checks_arithmetic import (
     amount_check,
     fold_check,
@@ -109,4 +109,4 @@ def lines(findings: list[Finding]) -> Iterator[str]:
         yield f"{answer:10s} {verdict}"
 
 
-__all__ = ["ANSWERS", "CHECKS", "FAIL", "NOT_PROVEN", "PASS", "Finding", "PackError", "answers", "check_pack", "lines"]
+__all__ = ["ANSWERS", "CHECKS", "FAIL", "NOT_PROVEN", "PASS", "Finding", "answers", "check_pack", "lines"]

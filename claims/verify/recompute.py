@@ -81,7 +81,7 @@ def nodes_of(files: Files) -> list[tuple[str, str, dict[str, list[VerdictRun]]]]
     """
     runs: dict[str, dict[str, list[VerdictRun]]] = {}
     names = {}
-    for one in json.loads(files["inputs.json"])["node_months"]:
+    for one in read(files, "inputs.json")["node_months"]:
         raw = files[f"runs/{one['id']}-{one['month']}.json"]
         if hashlib.sha256(raw).hexdigest() != one["digest"]:
             raise PackError(f"The runs of {one['node']} in {one['month']} are not those of the report.")
@@ -97,7 +97,7 @@ def result_of(files: Files) -> dict[str, Any]:
     """
     frozen = json.loads(files["inputs.json"])
     terms, inputs = inputs_of(files)
-    is_simulated = bool(json.loads(files["result.json"])["is_simulated"])
+    is_simulated = bool(read(files, "result.json")["is_simulated"])
     found = document_of(terms, inputs, frozen["contract"], frozen["overlays"], is_simulated, frozen["computed_ms"])
     amended = rules_of(files)
     if found["is_over"] and is_amended(amended, inputs.period):

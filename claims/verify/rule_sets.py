@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from claims.domain.rule_spans import RuleSpan, read_spans
+from claims.verify.documents import read
 from fleet.domain.rules import Rules, read_rules
 
 Files = Mapping[str, bytes]
@@ -29,9 +29,4 @@ def _read_rules(version: str, texts: tuple[tuple[str, bytes], ...]) -> Rules:
 
 def rules_of(files: Files) -> list[RuleSpan]:
     """The rule sets that the pack encloses, by their time, as they were amended."""
-    return read_spans(json.loads(files["inputs.json"])["rules"]["spans"], base_of(files))
-
-
-def forget_rules() -> None:
-    """Drop the rule sets that were read, for who measures."""
-    _read_rules.cache_clear()
+    return read_spans(read(files, "inputs.json")["rules"]["spans"], base_of(files))
