@@ -79,7 +79,7 @@ def read_example(example: Mapping[str, Any], variant: Mapping[str, Any] | None =
     as_map(merged.get("contract", {}), f"example {merged.get('id', '?')}.contract")
     for key, value in (variant or {}).items():
         if key not in ("name", "expect"):
-            merged[key] = {**example.get("contract", {}), **value} if key == "contract" else value
+            merged[key] = {**example.get("contract", {}), **as_map(value, key)} if key == "contract" else value
     check(merged)
     fields: dict[str, Any] = merged.get("contract", {})
     period = _period(merged["period"])
@@ -230,8 +230,6 @@ def _with_node(name: str) -> list[str]:
 
 def _one(entry: Mapping[str, Any], counts: Sequence[str]) -> Facts:
     """The facts of one line of a timeline."""
-    if "state" not in entry:
-        raise InputsError("A line of a timeline has a state; samples go through the fold first.", "state")
     state = str(entry["state"])
     if state in ("observed", "healthy", "up"):
         return HEALTHY

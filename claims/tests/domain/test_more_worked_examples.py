@@ -67,6 +67,11 @@ def test_what_is_no_example_is_refused_with_the_way_to_it(way, value, message):
     assert message in str(caught.value)
 
 
+def test_a_variant_whose_contract_is_no_map_is_refused():
+    with pytest.raises(ClaimsError, match="contract: must be a map"):
+        read_example(EXAMPLES[0], {"name": "odd", "contract": 5})
+
+
 def test_the_command_says_what_it_refused(tmp_path, capsys):
     file = tmp_path / "examples.json"
     file.write_text(json.dumps({"examples": [EXAMPLES[0], {**EXAMPLES[1], "period": 7}]}))
