@@ -15,17 +15,17 @@ STATUS_WORDS = {
 
 #: What a contract does not say where it moves money, as a person would look it up.
 MISSING_WORDS = {
+    "allowance": "whether the allowance is taken off or only says from when on all counts",
     "ambiguous_counts": "whether a fault of unknown cause counts",
     "auto_credit_rule": "how automatic credits are taken off",
     "bridging_s": "how long a pause may be inside one outage",
     "cap": "the most that is paid",
-    "clock_end": "when an outage ends for it",
     "clock_start": "when an outage begins: as measured, with the ticket, or when it is acknowledged",
     "denominator": "whether the whole month or the time of existence divides",
     "excludes": "which maintenance and other time is excluded",
     "exclusion_mode": "whether excluded time counts as up or is left out",
     "fee_charged": "the fee",
-    "maintenance_notice_h": "how early maintenance must be announced",
+    "hourly_price": "the price of an hour",
     "min_duration_s": "how long an outage must be to count",
     "min_duration_compare": "whether an outage of exactly the least length counts",
     "min_duration_test": "whether the least length is asked of the whole outage or of its part in the month",
@@ -35,7 +35,7 @@ MISSING_WORDS = {
     "owns_driver": "who runs the GPUs' driver: a hang of the GPU's firmware is the provider's only where it does",
     "owns_fabric": "who runs the fabric between the nodes",
     "pooling": "whether each unit is judged by itself or all together",
-    "rounding": "how cents are rounded",
+    "steps": "whether only full steps of a repair count, or started ones too",
     "stop_clock": "whether a ticket's pauses stop the clock",
     "zone": "the time zone of its months",
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from decimal import Decimal
 
 import pytest
 
-from claims.domain.completeness import assess
+from claims.domain.completeness import assess, missing_fields
+from claims.domain.contract import KINDS, Contract, Unit
 from claims.domain.contract_load import contract_from
 from claims.domain.evaluate import evaluate
 from claims.domain.facts import Reason, Standing
@@ -14,6 +16,7 @@ from claims.domain.result import AutomaticCredit
 from claims.domain.rows import Row
 from claims.errors import ClaimsError, InputsError
 from claims.tests.domain.test_traps import FIRST, TERMS, bad, inputs, line, terms
+from claims.words import MISSING_WORDS
 
 
 def test_unknown_fields_and_missing_ones_are_named():
@@ -49,3 +52,18 @@ def test_money_of_something_that_the_contract_does_not_cover_is_refused():
     for more in ({"fees": {"n9": Decimal(1)}}, {"automatic": [AutomaticCredit("n9", Decimal(1))]}):
         with pytest.raises(InputsError, match="n9"):
             evaluate(terms(), inputs({"n1": line()}, **more))
+
+
+def test_whatever_can_be_missing_is_told_in_words():
+    says_nothing = {one.name: None for one in fields(Contract) if one.default is None}
+    contract = replace(terms(), **says_nothing, counts=("firmware",), units=(Unit("n1", ("n1/gpu0",)),))
+    owned = [
+        bad(Reason("XID_119", 0, "firmware", "ambiguous", Standing.CERTAIN, owner=owner))
+        for owner in ("driver", "fabric")
+    ]
+    rows = [Row("maintenance", "n1", FIRST, None), Row("ticket", "n1", FIRST, None, pauses=((FIRST, FIRST + 1),))]
+    given = inputs(
+        {"n1": line((0, 10, owned[0]), (10, 20, owned[1]))}, rows=rows, automatic=[AutomaticCredit("n1", Decimal(1))]
+    )
+    missing = {name for kind in KINDS for name in missing_fields(replace(contract, kind=kind), given)}
+    assert missing == set(MISSING_WORDS)
