@@ -16,6 +16,7 @@ from fleet.alerts.outbox import tell_of_incident
 from fleet.dated import get_org_dated
 from fleet.domain.incidents import NODE_LOST, TOGETHER_SLOTS, party_of
 from fleet.domain.incidents_cluster import NodeFault, cluster_faults, component
+from fleet.domain.rules import Rules
 from fleet.domain.slots import hour_of_slot
 from fleet.models import Incident
 
@@ -85,11 +86,13 @@ def _write(touched: Sequence[int], inside: Sequence[int]) -> None:
     nodes_of = {group.head.key: group.nodes for group in groups}
     for pk in sorted(wanted - own):
         Incident.objects.filter(pk=pk).update(waits_for_grouping=True)
+    book = get_org_dated().book
     for pk in sorted(own):
         one, head, nodes = locked[pk], head_of.get(pk), nodes_of.get(pk, 1)
         told: dict[str, Any] = {"part_of": head, "nodes_together": nodes, "waits_for_grouping": False}
         if one.code == NODE_LOST:
-            told["party"] = _party(one, head is not None or nodes > 1)
+            rules = book.at(hour_of_slot(one.first_slot))
+            told["party"] = _party(one, rules, head is not None or nodes > 1)
         Incident.objects.filter(pk=pk).update(**told)
         if (one.part_of_id, one.nodes_together) != (head, nodes) and one.withdrawn_at is None:
             tell_of_incident(one, "worsened")
@@ -97,8 +100,7 @@ def _write(touched: Sequence[int], inside: Sequence[int]) -> None:
             one.delete()
 
 
-def _party(incident: Incident, is_together: bool) -> str:
+def _party(incident: Incident, rules: Rules, is_together: bool) -> str:
     """Whose fault it is, grouped like this: a node that died with others died by the infrastructure."""
-    rules = get_org_dated().book.at(hour_of_slot(incident.first_slot))
     codes = {code for part in incident.parts for code in part["codes"]}
     return party_of(codes, incident.code, rules, is_together)
