@@ -135,7 +135,7 @@ def _fold_chunk(now: datetime, size: int) -> tuple[int, bool]:
         _fold_node(lives[node_id], items, bodies, rows.get(node_id, {}), dated(node_id), now, writes, sealed_until)
     _write(writes, org.book.at(hour_at(now)))
     count = len(writes.done) + sum(len(items) for items in writes.failed.values())
-    return count, count > 0 and not (is_end and not writes.failed)
+    return count, count > 0 and (not is_end or bool(writes.failed))
 
 
 def sealed_hour() -> int:
