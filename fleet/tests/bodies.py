@@ -8,6 +8,7 @@ from typing import Any
 from agent import wire
 
 SLOT_MS = 15_000
+HOUR_SLOTS = 240
 
 
 def interval(ts: int, gpus: int = 2, **more: Any) -> dict[str, Any]:
@@ -38,9 +39,11 @@ def gpu(index: int, **more: Any) -> dict[str, Any]:
 
 
 def batch(first_ts: int | None = None, **more: Any) -> dict[str, Any]:
-    """A batch of four healthy samples at slot centres, the last of them in the past unless `first_ts` says else."""
+    """A batch of four healthy samples at slot centres of one hour, all in the past unless `first_ts` says else."""
     if first_ts is None:
-        first_ts = (int(time.time() * 1000) // SLOT_MS - 5) * SLOT_MS + SLOT_MS // 2
+        first = int(time.time() * 1000) // SLOT_MS - 5
+        first -= max(0, first % HOUR_SLOTS - (HOUR_SLOTS - 4))  # not over the hour: it would be two rows
+        first_ts = first * SLOT_MS + SLOT_MS // 2
     return {
         "schema_version": 1,
         "cluster_id": "c1",
