@@ -104,7 +104,7 @@ def unknown_is_up(slots):
 
 def no_sweep(tasks):
     """Nobody looks for what waits."""
-    tasks.orgs_with_work = lambda orgs: []
+    tasks.orgs_with_work = lambda orgs, waited_s=0.0: []
 
 
 def change_bytes(ingest):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
+import importlib
 import importlib.util
+import inspect
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -219,17 +221,47 @@ def test_rows_that_differ_after_a_refold_are_found(good: tuple[Books, Held]) -> 
     assert [finding.invariant for finding in same_rows(good[1].bodies, changed)] == ["I11"]
 
 
-def test_every_invariant_has_a_deliberate_bug_and_each_bug_lies_over_code_that_is_there() -> None:
-    assert {invariant for invariant, _ in FINDS.values()} == {f"I{number}" for number in range(1, 18)}
+@pytest.fixture(scope="module")
+def laid() -> Any:
+    """The deliberate bugs, laid over nothing yet."""
     spec = importlib.util.spec_from_file_location("bugs_laid_over", ROOT / "goodput_site/chaos/bugs/sitecustomize.py")
     assert spec is not None
     assert spec.loader is not None
-    laid = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(laid)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_invariant_has_a_deliberate_bug(laid: Any) -> None:
+    assert {invariant for invariant, _ in FINDS.values()} == {f"I{number}" for number in range(1, 18)}
     assert set(laid.BUGS) == set(FINDS)
-    for module_name, change in laid.BUGS.values():
-        assert importlib.util.find_spec(module_name) is not None, change
     assert {name for times in NEEDS.values() for name in times} <= {fault.name for fault in ALL}
+
+
+@pytest.mark.parametrize("name", FINDS)
+def test_each_bug_replaces_what_is_there_and_is_called_alike(name: str, laid: Any) -> None:
+    """A bug over a function that was renamed or takes other arguments now would break something else, or nothing."""
+    module_name, change = laid.BUGS[name]
+    module = importlib.import_module(module_name)
+    owners = [module, *(each for each in vars(module).values() if inspect.isclass(each))]
+    own = {owner: dict(vars(owner)) for owner in owners}
+    known = {owner: {name: inspect.getattr_static(owner, name) for name in dir(owner)} for owner in owners}
+    change(module)
+    changed = [
+        (owner, name) for owner in owners for name, now in vars(owner).items() if own[owner].get(name) is not now
+    ]
+    try:
+        assert changed
+        for owner, name in changed:
+            before, now = known[owner][name], vars(owner)[name]
+            if inspect.isfunction(before):
+                assert [*inspect.signature(now).parameters] == [*inspect.signature(before).parameters]
+    finally:
+        for owner, name in changed:
+            if name in own[owner]:
+                setattr(owner, name, own[owner][name])
+            else:
+                delattr(owner, name)
 
 
 def test_every_fault_of_the_list_is_here_or_held_elsewhere() -> None:
