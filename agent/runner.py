@@ -52,9 +52,8 @@ class SignalEvent:
         self._flag = False
         self._woken, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
-        self._poll = (
-            select.poll()
-        )  # not select(), which takes no descriptor from 1024 on: 512 simulated nodes have them
+        # not select(), which takes no descriptor from 1024 on: 512 simulated nodes have them
+        self._poll = select.poll()
         self._poll.register(self._woken, select.POLLIN)
 
     def set(self) -> None:

@@ -112,13 +112,11 @@ def _apart(name: str, rounds: int, out: Path, share_s: float | None) -> int:
         return process.wait(None if share_s is None else share_s * GRACE + GRACE_S)
     except subprocess.TimeoutExpired:
         print(f"{name} does not come to an end and is stopped", flush=True)
-        process.terminate()
-        process.wait(60)
         return 124
-    except BaseException:
-        process.terminate()
-        process.wait(60)
-        raise
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(60)
 
 
 def _measure(name: str, rounds: int, out: Path) -> int:

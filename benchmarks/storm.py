@@ -33,14 +33,12 @@ from benchmarks.web import postmaster, web, workers
 
 NODES, BACKLOG, LIVE_EVERY_S, CALM_S = 50, 60, 6.0, 8
 OTHERS_PER_S = 5
-QUOTA = 100  # batches a second of the org that comes back, in the second half of a round
+QUOTA = 100  # batches a second of the org that comes back, in the last third of a round
 OUTAGE_MS = 10 * 3_600_000
 SENT = 1  # state of agent/outbox_room.py
 KINDS: dict[str, tuple[str, dict[str, str]]] = {
-    "free": (
-        "no share, no quota",
-        {"GOODPUT_WEB_THREADS": "1000"},
-    ),  # a share that none of the four threads is outside of
+    # a share that none of the four threads is outside of
+    "free": ("no share, no quota", {"GOODPUT_WEB_THREADS": "1000"}),
     "share": ("a thread left free", {}),
     "quota": (f"the same, quota of {QUOTA} batches a second", {"GOODPUT_QUOTA_ORG": f"{QUOTA},0"}),
 }

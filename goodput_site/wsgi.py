@@ -1,7 +1,7 @@
 """The WSGI application: pages and API through Django, `POST /v1/batches` past it.
 
-Django's handler and its middleware cost an upload more than the upload itself and give it nothing: a batch has no
-session, no form and no page. So it goes to an application of its own, chosen by path (fleet/api_ingest.py).
+Django's handler, its middleware and DRF cost an upload CPU and give it nothing: a batch has no session, no form and no
+page. So it goes to an application of its own, chosen by path (fleet/api_ingest.py).
 """
 
 from __future__ import annotations

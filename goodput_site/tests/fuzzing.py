@@ -40,8 +40,7 @@ SEVERITIES = {"fatal", "nonfatal"}
 
 
 def body(data: bytes) -> None:
-    """An upload: as a gzip member, and as the MessagePack bytes within one. Both readers of batches agree on what is
-    a batch at all."""
+    """An upload, as a gzip member and as the MessagePack bytes within one: a batch, or a refusal that is short."""
     from fleet import decode
     from fleet.errors import BatchRejected
 

@@ -40,8 +40,6 @@ def raised() -> set[tuple[int, str]]:
     for arguments in re.findall(r'KeyRefused\(f?"[^"]*"([^)]*)\)', keys):
         code, status = re.fullmatch(r'(?:, "(\w+)")?(?:, (\d+))?', arguments).groups()
         found.add((int(status or 401), code or "invalid_key"))
-    if '"unavailable"' in source("fleet/api_ingest.py"):
-        found.add((503, "unavailable"))
     if '"code":"not_local"' in source("goodput_site/exposure.py"):
         found.add((421, "not_local"))
     return found
