@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs Goodput: the Docker stack, the server without Docker (--no-docker), or only the agent (--agent-only).
-# Runs in bash 3.2 and newer and in dash, on Linux and (the Docker stack) on macOS. Everything happens in main, called on the last
-# line and in braces: a download that was cut anywhere does nothing.
+# Runs in bash 3.2 and newer and in dash, on Linux and (the Docker stack) on macOS. Everything happens in main, called on
+# the last line and in braces: a download that was cut anywhere does nothing.
 
 main() {
     set -eu
