@@ -195,9 +195,8 @@ def _claim(org: Any) -> tuple[Any, int]:
     from fleet.refolding import refold_dirty
     from orgs.keys import KeyInfo
 
-    simulation.SCENARIO = "xid79"
     first = int(datetime(2026, 10, 20, tzinfo=UTC).timestamp()) * 1000
-    plan = simulation.Plan("bench-pack", PACK_NODES, first, first + HOURS * HOUR_MS, 5)
+    plan = simulation.Plan("bench-pack", PACK_NODES, first, first + HOURS * HOUR_MS, 5, "xid79")
     key = KeyInfo(0, "bench", frozenset({"ingest"}), "", None, org.pk, org.slug, org.schema_name)
     now = datetime.now(UTC)
     for body, _ in simulation.uploads(plan):

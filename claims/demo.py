@@ -1,4 +1,4 @@
-"""A simulated claim, complete and labelled: two days of one simulated node at a month's end, under sample terms.
+"""A simulated claim, complete and labelled: the last hours of one simulated node's month, under sample terms.
 
 Made in an org of its own inside one transaction that is rolled back: nothing stays.
 """
@@ -24,6 +24,7 @@ from claims.pack import make_pack
 from claims.services import Actor, add_contract, add_overlay
 from claims.services_reports import issue_report
 from fleet.agents.services import Wanted, enrol
+from fleet.domain.slots import HOUR_MS
 from fleet.folding import fold_waiting
 from fleet.ingest import receive
 from fleet.refolding import refold_dirty
@@ -33,8 +34,7 @@ from orgs.models import Org
 from orgs.services import create_org
 
 Progress = Callable[[int, int], None]
-DAYS = 2
-DAY_MS = 86_400_000
+HOURS = 48
 CHUNK = 300
 TERMS = """
 name = "Sample terms (simulated)"
@@ -66,38 +66,42 @@ units = [{ name = "sim-0001", members = [MEMBERS] }]
 """
 
 
-def plan_for(now: datetime, days: int = DAYS) -> Plan:
-    """The last days of the newest month that has been over for a day; a seed with a lost GPU in them."""
+def plan_for(now: datetime, hours: int = HOURS) -> Plan:
+    """The last hours of the newest month that has been over for a day; a seed with a lost GPU in them.
+
+    Less than a day has a fault of minutes, as the agent's scenario of that name; more has one of hours.
+    """
     first = (now - timedelta(days=1, hours=1)).astimezone(UTC).replace(day=1)
     month = f"{first - timedelta(days=1):%Y-%m}"
     end_ms = calendar_month(month).end_ms
+    scenario, after_ms = ("month_mixed", 2 * HOUR_MS) if hours >= 24 else ("xid79", HOUR_MS // 6)
     for seed in range(1, 400):
-        plan = Plan("demo-claim", 1, end_ms - days * DAY_MS, end_ms, seed)
+        plan = Plan("demo-claim", 1, end_ms - hours * HOUR_MS, end_ms, seed, scenario)
         faults = [one for one in truth(plan) if one["kind"] == "xid79"]
-        inside = [one for one in faults if one["first_ms"] > plan.first_ms and one["end_ms"] < plan.end_ms - 7_200_000]
+        inside = [one for one in faults if one["first_ms"] > plan.first_ms and one["end_ms"] < plan.end_ms - after_ms]
         if inside:
             return plan
-    raise PackError("No seed has a lost GPU in these days.")
+    raise PackError("No seed has a lost GPU in these hours.")
 
 
 def make_demo_pack(
-    now: datetime, progress: Progress = lambda done, of: None, with_pdf: bool = False, days: int = DAYS
+    now: datetime, progress: Progress = lambda done, of: None, with_pdf: bool = False, hours: int = HOURS
 ) -> bytes:
-    """The pack of a simulated claim about the last `days` of a month."""
+    """The pack of a simulated claim about the last `hours` of a month."""
     connection.set_schema_to_public()  # type: ignore[attr-defined]
     try:
         with transaction.atomic():
             org = create_org(f"demo-claim-{secrets.token_hex(4)}", "Simulated sample")
             try:
-                return _in(org, now, progress, with_pdf, days)
+                return _in(org, now, progress, with_pdf, hours)
             finally:
                 transaction.set_rollback(True)
     finally:
         connection.set_schema_to_public()  # type: ignore[attr-defined]
 
 
-def _in(org: Org, now: datetime, progress: Progress, with_pdf: bool, days: int) -> bytes:
-    plan = plan_for(now, days)
+def _in(org: Org, now: datetime, progress: Progress, with_pdf: bool, hours: int) -> bytes:
+    plan = plan_for(now, hours)
     key = KeyInfo(0, "demo", frozenset({"ingest"}), "", None, org.pk, org.slug, org.schema_name)
     with tenant_context(org):
         sign = _enrolled(plan, key)

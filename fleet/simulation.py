@@ -16,20 +16,20 @@ from agent.collect.sim import DRIVER_VERSION, SimClock, simulated_collectors
 from agent.collect.sim_world import World
 from fleet.domain.slots import SLOT_MS
 
-SCENARIO = "month_mixed"
 SLOTS_PER_BATCH = wire.INTERVALS_PER_BATCH
 RECEIPT_AFTER_MS = 400  # how long a simulated upload takes
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which past to make: whole minutes [first_ms, end_ms), ms since 1970 UTC."""
+    """Which past to make: whole minutes [first_ms, end_ms), ms since 1970 UTC, of nodes that all play one scenario."""
 
     cluster: str
     nodes: int
     first_ms: int
     end_ms: int
     seed: int
+    scenario: str = "month_mixed"
 
     @property
     def batches(self) -> int:
@@ -56,7 +56,7 @@ class History:
     """One simulated node, told minute by minute."""
 
     def __init__(self, plan: Plan, node: str):
-        self.world = World(plan.seed, node, SCENARIO)
+        self.world = World(plan.seed, node, plan.scenario)
         self._plan, self._node, self._ts = plan, node, plan.first_ms
         self._clock = SimClock(self.world, lambda: self._ts)
         self._collectors = simulated_collectors(self.world)
@@ -106,7 +106,7 @@ def truth(plan: Plan) -> list[dict[str, Any]]:
     """What was injected: node, kind, index of the GPU or port, first_ms and end_ms, clipped to the plan."""
     faults: list[dict[str, Any]] = []
     for node in plan.names:
-        world = World(plan.seed, node, SCENARIO)
+        world = World(plan.seed, node, plan.scenario)
         first, end = plan.first_ms // SLOT_MS, plan.end_ms // SLOT_MS
         for slot in range(first - first % world.episode_slots, end, world.episode_slots):
             fault = world.fault(slot)

@@ -19,7 +19,7 @@ from claims.verify.recompute import result_of
 from fleet.domain.verdicts import HEALTHY
 
 NOW = datetime(2026, 11, 9, 8, tzinfo=UTC)
-DAYS = 1  # of simulated uploads in the pack that the tests share
+HOURS = 24  # of simulated uploads in the pack that the tests share
 Files = dict[str, bytes]
 
 
@@ -54,7 +54,7 @@ def make(var: Path) -> Made:
     from orgs.models import Org
 
     with override_settings(GOODPUT_VAR=var):
-        body = make_demo_pack(NOW, days=DAYS)
+        body = make_demo_pack(NOW, hours=HOURS)
         assert not Org.objects.filter(slug__startswith="demo-claim").exists()
         assert not batches._known
         return Made(body, load_key())

@@ -11,7 +11,6 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from django.db import connection
 
 from agent import wire
@@ -49,9 +48,8 @@ def ms(at: datetime) -> int:
 class Fleet:
     """The uploads of both nodes, in the order of time, into one org."""
 
-    def __init__(self, org: Any, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(simulation, "SCENARIO", "healthy")
-        plan = simulation.Plan(CLUSTER, 1, ms(FIRST_WINDOW[0]), ms(SECOND_WINDOW[1]), 7)
+    def __init__(self, org: Any) -> None:
+        plan = simulation.Plan(CLUSTER, 1, ms(FIRST_WINDOW[0]), ms(SECOND_WINDOW[1]), 7, "healthy")
         self.org = org
         self.first_ms = plan.first_ms
         self.nodes = {name: simulation.History(plan, name) for name in ("gpu-017", "gpu-018")}

@@ -73,7 +73,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> Any
     return found
 
 
-def live(org: Any, clock: Any, authority: Authority, patch: pytest.MonkeyPatch) -> None:
+def live(org: Any, clock: Any, authority: Authority) -> None:
     """Two months of uploads, with the log anchored every day around them."""
 
     def anchored(at: datetime) -> None:
@@ -82,7 +82,7 @@ def live(org: Any, clock: Any, authority: Authority, patch: pytest.MonkeyPatch) 
 
     with tenant_context(org):
         anchored(datetime(2026, 8, 31, 20, tzinfo=UTC))  # the terms, before the first month
-        fleet = Fleet(org, patch)
+        fleet = Fleet(org)
         fleet.upload(FIRST_WINDOW[0], LOST[0] - timedelta(hours=1))
         anchored(LOST[0] - timedelta(minutes=50))
         fleet.upload(LOST[0] - timedelta(hours=1), FIRST_WINDOW[1])
@@ -118,12 +118,12 @@ def claims_of(org: Any) -> list[tuple[str, str, str, str, str, str]]:
 
 
 def test_by_pages_and_by_api_to_the_same_numbers(
-    clock: Any, alpha: Any, beta: Any, ada: Any, bo: Any, client_of: Any, monkeypatch: Any, tmp_path: Path
+    clock: Any, alpha: Any, beta: Any, ada: Any, bo: Any, client_of: Any, tmp_path: Path
 ) -> None:
     authority = Authority()
     with served(authority) as url:
-        paged = by_pages(clock, alpha, ada, client_of, authority, url, monkeypatch)
-        called = by_api(clock, beta, bo, client_of, authority, url, monkeypatch)
+        paged = by_pages(clock, alpha, ada, client_of, authority, url)
+        called = by_api(clock, beta, bo, client_of, authority, url)
     assert numbers(alpha) == numbers(beta)
     assert numbers(alpha) == {**WANTED, ("Weighted", "2026-09"): "0.00"}  # restated: see below
     assert claims_of(alpha) == claims_of(beta) == [
@@ -137,9 +137,7 @@ def test_by_pages_and_by_api_to_the_same_numbers(
     elsewhere(paged["Instance tier"], tmp_path)
 
 
-def by_pages(
-    clock: Any, org: Any, person: Any, client_of: Any, authority: Authority, url: str, patch: Any
-) -> dict[str, bytes]:
+def by_pages(clock: Any, org: Any, person: Any, client_of: Any, authority: Authority, url: str) -> dict[str, bytes]:
     """The whole story with a browser's means; the packs of the two claims that are filed."""
     pages = Pages(client_of(person), org.slug)
     pages.send("claims/anchors/", "claims/anchors/", notice_address="notices@northwind.example",
@@ -148,7 +146,7 @@ def by_pages(
         places = {key: str(terms[key]) for key in ("name", "effective_from", "zone", "currency", "fee_charged")}
         rest = {key: value for key, value in terms.items() if key not in places and key != "pooling"}
         pages.send("sla/new/", "sla/new/", **places, pooling="each", entitled_from="2026-08-31", terms=json.dumps(rest))
-    live(org, clock, authority, patch)
+    live(org, clock, authority)
     pages = Pages(client_of(person), org.slug)
     with tenant_context(org):
         from claims.models import Contract
@@ -184,9 +182,7 @@ def by_pages(
     return packs
 
 
-def by_api(
-    clock: Any, org: Any, person: Any, client_of: Any, authority: Authority, url: str, patch: Any
-) -> dict[str, bytes]:
+def by_api(clock: Any, org: Any, person: Any, client_of: Any, authority: Authority, url: str) -> dict[str, bytes]:
     """The same by /v1/."""
     clock.now = datetime(2026, 8, 31, 12, tzinfo=UTC)
     client = client_of(person)
@@ -202,7 +198,7 @@ def by_api(
         name: post("contracts", {"terms": terms, "entitled_from": "2026-08-31T00:00:00Z"})["id"]
         for name, terms in CONTRACTS.items()
     }
-    live(org, clock, authority, patch)
+    live(org, clock, authority)
     client = client_of(person)
     for name, pk in ids.items():
         for month in ("2026-09", "2026-10"):

@@ -73,7 +73,7 @@ def test_the_pack_of_a_month_under_amended_rules_folds_to_both_results(
         return enrolled(plan, key)
 
     monkeypatch.setattr(demo, "_enrolled", first)
-    files = read_pack(io.BytesIO(demo.make_demo_pack(datetime(2026, 11, 9, 8, tzinfo=UTC), days=1)))
+    files = read_pack(io.BytesIO(demo.make_demo_pack(datetime(2026, 11, 9, 8, tzinfo=UTC), hours=24)))
     result = json.loads(files["result.json"])
     with_it, without = lower_seconds(result["assessment"]), lower_seconds(result["unamended"]["assessment"])
     assert with_it == without + 15

@@ -10,7 +10,6 @@ import pytest
 from django.utils import timezone
 from django_tenants.utils import tenant_context
 
-import fleet.simulation
 from fleet.folding import fold_waiting
 from fleet.ingest import receive
 from fleet.models import Incident, IncidentNote
@@ -37,11 +36,8 @@ def facts() -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("scenario", "code"), [("xid79", "XID_79"), ("thermal", "HW_THERMAL")])
-def test_each_injected_fault_is_one_incident_however_it_arrives(
-    inside: Any, monkeypatch: pytest.MonkeyPatch, scenario: str, code: str
-) -> None:
-    monkeypatch.setattr(fleet.simulation, "SCENARIO", scenario)
-    plan = Plan("sim", 1, FIRST_MS, FIRST_MS + 2 * HOUR_MS, 11)
+def test_each_injected_fault_is_one_incident_however_it_arrives(inside: Any, scenario: str, code: str) -> None:
+    plan = Plan("sim", 1, FIRST_MS, FIRST_MS + 2 * HOUR_MS, 11, scenario)
     bodies = [body for body, _ in uploads(plan)]
     deliver(inside, bodies, every=len(bodies))
     expected = facts()

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
-from claims.demo import make_demo_pack
+from claims.demo import HOURS, make_demo_pack
 from claims.errors import ClaimsError
 
 
@@ -18,13 +18,14 @@ class Command(BaseCommand):
     help = "Make a simulated, labelled claim and its pack. Nothing of it stays in the database."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """--out."""
+        """--out, --hours."""
         parser.add_argument("--out", required=True, type=Path, help="where the ZIP goes")
+        parser.add_argument("--hours", type=int, default=HOURS, help=f"of simulated uploads, {HOURS} if not said")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Simulate, fold, issue, pack."""
         try:
-            body = make_demo_pack(timezone.now(), self.show, with_pdf=True)
+            body = make_demo_pack(timezone.now(), self.show, with_pdf=True, hours=options["hours"])
         except ClaimsError as error:
             raise CommandError(str(error)) from error
         options["out"].write_bytes(body)
