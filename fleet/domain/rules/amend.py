@@ -100,6 +100,6 @@ def _amended(old: Reason, one: Amendment) -> Reason:
     entry = {f.name: getattr(old, f.name) for f in fields(Reason) if f.name != "where"}
     entry = {key: value for key, value in entry.items() if value not in ((), "", -1)}
     entry.update(one.changes)
-    entry["sources"] = (*old.sources, f"amendment: {one.reason}")
+    entry["sources"] = tuple(dict.fromkeys((*old.sources, f"amendment: {one.reason}")))
     plain = {key: list(value) if isinstance(value, tuple) else value for key, value in entry.items()}
     return reason_from(f"{old.where}, amended", plain, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 PARTIES = ("infrastructure", "customer", "ambiguous", "none")
@@ -16,6 +17,11 @@ LASTS = ("slot", "condition", "sample", "share", "note", "witness", "unknown", "
 NEEDS = ("action", "missing", "nvml_errors", "clocks", "links", "witness", "owner", "samples")
 ENDS = ("reset", "boot", "replaced", "action_none", "powered", "enumerates", "sample", "event")
 SUBJECTS = ("gpu", "port", "node")
+OWNERS = ("driver", "fabric")
+#: Words by which a kernel line says how severe it is.
+WORDS = ("fatal", "nonfatal")
+_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_NEEDED_XID = re.compile(r"xid:([0-9]{1,6})")
 _XID = re.compile(r"XID_\d+")
 
 
@@ -115,14 +121,20 @@ class Rules:
                 if key in by_xid:
                     raise RulesError(f"{reason.where}: xid {reason.xid} has two rules")
                 by_xid[key] = reason
-            for name in ("own_slot",):
-                other = getattr(reason, name)
-                if other and other not in self.reasons:
-                    raise RulesError(f"{reason.where}: {name}: there is no reason {other}")
+            own = self.reasons.get(reason.own_slot)
+            if reason.own_slot and own is None:
+                raise RulesError(f"{reason.where}: own_slot: there is no reason {reason.own_slot}")
+            if own is not None and own.lasts != "slot":
+                raise RulesError(f"{reason.where}: own_slot: {own.code} does not last a slot")
             for other in reason.symptom_of + reason.supersedes:
                 if other not in self.reasons:
                     raise RulesError(f"{reason.where}: supersedes/symptom_of: there is no reason {other}")
+        for reason in self.reasons.values():
+            for need in reason.needs:
+                if (named := _NEEDED_XID.fullmatch(need)) and (int(named[1]), "") not in by_xid:
+                    raise RulesError(f"{reason.where}: needs: there is no rule for Xid {named[1]}")
         _refuse_cycles(self.reasons)
+        _refuse_shared_readings(self.reasons)
         put = object.__setattr__
         shares = tuple(r for r in self.reasons.values() if r.lasts == "share" and r.lowers)
         put(self, "by_xid", by_xid)
@@ -167,6 +179,7 @@ class Rules:
 _TEXTS = ("code", "title", "explanation", "party", "severity", "lasts", "category")
 _LISTS = ("sources", "needs", "ends", "ends_without_action", "symptom_of", "supersedes", "counters", "sxid_names")
 _NUMBERS = {"weight": 100, "persistence_samples": 100, "xid": 100_000, "sxid": 100_000, "mask": 2**64 - 1}
+_LEAST = {"persistence_samples": 1}
 _OTHER = ("subject", "own_slot", "owner", "action", "disagreement", "line")
 
 
@@ -186,20 +199,23 @@ def reason_from(file: str, entry: Mapping[str, Any], lines: Mapping[str, int]) -
     values: dict[str, Any] = {"where": where}
     for key, value in entry.items():
         if key in _TEXTS or key in _OTHER:
-            if not isinstance(value, str) or (key in _TEXTS and not value):
+            if not isinstance(value, str) or (key in _TEXTS and not value.strip()):
                 raise fail(key, "must be a text")
             values[key] = value
         elif key in _LISTS:
-            if not isinstance(value, list) or not all(isinstance(v, str) and v for v in value):
+            if not isinstance(value, list) or not all(isinstance(v, str) and v.strip() for v in value):
                 raise fail(key, "must be a list of texts")
+            if key != "sxid_names" and len(set(value)) < len(value):
+                raise fail(key, "says something twice")
             values[key] = tuple(value)
         elif key == "sxids":
             if not isinstance(value, list) or not all(type(v) is int and 0 <= v <= _NUMBERS["sxid"] for v in value):
                 raise fail(key, "must be a list of codes")
             values[key] = tuple(value)
         elif key in _NUMBERS:
-            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _NUMBERS[key]:
-                raise fail(key, f"must be an integer from 0 to {_NUMBERS[key]}")
+            least, most = _LEAST.get(key, 0), _NUMBERS[key]
+            if type(value) is not int or not least <= value <= most:
+                raise fail(key, f"must be an integer from {least} to {most}")
             values[key] = value
         elif key == "review":
             if not isinstance(value, bool):
@@ -211,17 +227,21 @@ def reason_from(file: str, entry: Mapping[str, Any], lines: Mapping[str, int]) -
         if key not in values:
             raise fail(key, "is missing")
     reason = Reason(**values)
+    if not _CODE.fullmatch(reason.code):
+        raise fail("code", "must be letters, digits and _, a letter first")
     for key, allowed in (
         ("party", PARTIES),
         ("severity", SEVERITIES),
         ("lasts", LASTS),
         ("category", CATEGORIES),
         ("subject", SUBJECTS),
+        ("owner", ("", *OWNERS)),
+        ("line", ("", *WORDS)),
     ):
-        if values.get(key, allowed[0] if key != "subject" else "gpu") not in allowed:
-            raise fail(key, f"must be one of {', '.join(allowed)}")
+        if getattr(reason, key) not in allowed:
+            raise fail(key, f"must be one of {', '.join(filter(None, allowed))}")
     for need in reason.needs:
-        if need not in NEEDS and not (need.startswith("xid:") and need[4:].isdigit()):
+        if need not in NEEDS and not _NEEDED_XID.fullmatch(need):
             raise fail("needs", f"must be one of {', '.join(NEEDS)} or xid:N")
     for end in reason.ends + reason.ends_without_action:
         if end not in ENDS:
@@ -232,6 +252,8 @@ def reason_from(file: str, entry: Mapping[str, Any], lines: Mapping[str, int]) -
         raise fail("sources", "is missing")
     if reason.lasts == "condition" and not reason.ends:
         raise fail("ends", "a condition must say what ends it")
+    if "owner" in reason.needs and not reason.owner:
+        raise fail("owner", f"must say of what: {' or '.join(OWNERS)}")
     if reason.party == "ambiguous" and reason.weight < 100 and not reason.needs:
         raise fail("needs", "an ambiguous reason below 100 must say what it needs")
     return reason
@@ -240,16 +262,25 @@ def reason_from(file: str, entry: Mapping[str, Any], lines: Mapping[str, int]) -
 def _refuse_cycles(reasons: Mapping[str, Reason]) -> None:
     """Raise RulesError where supersedes or symptom_of leads back to its start."""
     for pick in ("supersedes", "symptom_of"):
-        done: set[str] = set()
+        order = TopologicalSorter({code: getattr(reason, pick) for code, reason in reasons.items()})
+        try:
+            order.prepare()
+        except CycleError as error:
+            way = error.args[1][::-1]  # the sorter tells it from the end
+            start = way.index(min(way))
+            way = [*way[start:-1], *way[: start + 1]]
+            raise RulesError(f"{reasons[way[0]].where}: {pick}: a cycle: {' -> '.join(way)}") from error
 
-        def visit(code: str, path: tuple[str, ...], pick: str = pick, done: set[str] = done) -> None:
-            if code in path:
-                raise RulesError(f"{reasons[code].where}: {pick}: a cycle: {' -> '.join((*path, code))}")
-            if code in done:
-                return
-            for other in getattr(reasons[code], pick):
-                visit(other, (*path, code))
-            done.add(code)
 
-        for code in reasons:
-            visit(code, ())
+def _refuse_shared_readings(reasons: Mapping[str, Reason]) -> None:
+    """Raise RulesError where two reasons are about one bit of the throttle mask or one counter."""
+    bits = 0
+    counters: dict[str, str] = {}
+    for reason in reasons.values():
+        if bits & reason.mask:
+            raise RulesError(f"{reason.where}: mask: {bits & reason.mask:#x} has two rules")
+        bits |= reason.mask
+        for counter in reason.counters:
+            if counter in counters:
+                raise RulesError(f"{reason.where}: counters: {counter} has two rules, first {counters[counter]}")
+            counters[counter] = reason.code

@@ -102,6 +102,23 @@ END = 'ends = ["reset"]'
         ((END, END + '\nsxids = [7]\nsxid_names = ["a", "b"]'), "bad.toml:12: A: sxid_names: must name each code"),
         ((END, END + "\nsxids = [7, 7]"), "bad.toml:3: sxid 7 has two rules"),
         ((END, "ends = ["), "bad.toml:11: "),
+        (('title = "a"', 'title = "  "'), "bad.toml:4: A: title: must be a text"),
+        (('sources = ["x"]', 'sources = [" "]'), "bad.toml:12: A: sources: must be a list of texts"),
+        (('sources = ["x"]', 'sources = ["x", "x"]'), "bad.toml:12: A: sources: says something twice"),
+        (('code = "A"', 'code = "<b>"'), "bad.toml:3: <b>: code: must be letters"),
+        ((END, 'ends = ["reset", "reset"]'), "bad.toml:10: A: ends: says something twice"),
+        ((END, END + '\nneeds = ["xid:²"]'), "bad.toml:11: A: needs: must be one of"),
+        ((END, END + '\nneeds = ["xid:99"]'), "bad.toml:3: needs: there is no rule for Xid 99"),
+        ((END, END + '\nneeds = ["owner"]'), "bad.toml:3: A: owner: must say of what"),
+        ((END, END + '\nowner = "bank"'), "bad.toml:11: A: owner: must be one of driver, fabric"),
+        ((END, END + '\nline = "loud"'), "bad.toml:11: A: line: must be one of fatal, nonfatal"),
+        ((END, END + "\npersistence_samples = 0"), "bad.toml:11: A: persistence_samples: must be an integer from 1"),
+        ((END, END + '\nown_slot = "A"'), "bad.toml:3: own_slot: A does not last a slot"),
+        (("weight = 0", "'weight' = 101"), "bad.toml:8: A: weight: must be an integer from 0 to 100"),
+        (("weight = 0", "weight = 0\nweight = 1"), "bad.toml:9: "),
+        (("weight = 0", "weight: 0"), "bad.toml:8: "),
+        (("weight = 0", "weight = 0\nneeds = " + "[" * 100_000), "bad.toml:1: lists or tables lie too deep"),
+        (('title = "a"', f'title = "{"a" * 2**20}"'), "bad.toml:1: 1048765 bytes are too many"),
         (("[[reason]]", "[reason]"), "bad.toml:1: a rule file holds"),
         (("[[reason]]", "[[rule]]"), "bad.toml:1: a rule file holds"),
     ],
@@ -111,6 +128,25 @@ def test_a_bad_rule_is_refused_with_file_line_and_key(change: tuple[str, str], m
     with pytest.raises(RulesError) as caught:
         read_rules("v", {"bad.toml": GOOD.replace(*change)})
     assert str(caught.value).startswith(message)
+
+
+def test_a_file_that_is_no_utf8_is_refused_with_its_line() -> None:
+    with pytest.raises(RulesError, match=r"^bad.toml:4: byte 0xe9 is no UTF-8$"):
+        read_rules("v", {"bad.toml": GOOD.replace('title = "a"', 'title = "é"').encode("latin-1")})
+
+
+@pytest.mark.parametrize("reading", ["mask = 12", 'counters = ["c", "b"]'])
+def test_two_rules_of_one_bit_or_counter_are_refused(reading: str) -> None:
+    other = GOOD.replace('code = "A"', 'code = "B"')
+    files = {"a.toml": GOOD + 'mask = 8\ncounters = ["a", "b"]\n', "b.toml": other + reading}
+    with pytest.raises(RulesError, match=r"^b.toml:3: (mask: 0x8|counters: b) has two rules"):
+        read_rules("v", files)
+
+
+def test_a_long_chain_of_supersedes_is_no_cycle() -> None:
+    links = [GOOD.replace('code = "A"', f'code = "A{n}"') + f'supersedes = ["A{n + 1}"]\n' for n in range(2000)]
+    rules = read_rules("v", {"a.toml": "".join(links) + GOOD.replace('code = "A"', 'code = "A2000"')})
+    assert len(rules.reasons) == 2001
 
 
 def test_a_cycle_over_two_files_is_refused_with_the_way_it_goes() -> None:
