@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from math import inf
 from typing import Any
 
 from django.contrib import messages
@@ -12,7 +14,7 @@ from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from fleet.api_shapes import rule as rule_json
-from fleet.domain.explain import ends_of, needs_of
+from fleet.domain.explain import also_of, ends_of, needs_of
 from fleet.domain.rules import LATEST, Reason, Rules, diff, load_rules, versions
 from fleet.forms_settings import AdoptForm, AmendForm, plain
 from fleet.models import Amendment, RuleAdoption
@@ -43,14 +45,21 @@ def _version(text: str) -> str:
 def grouped(rules: Rules) -> list[dict[str, Any]]:
     """The reasons by file, each with its words."""
     groups: dict[str, list[dict[str, Any]]] = {name: [] for name in GROUPS}
-    for reason in sorted(rules.reasons.values(), key=lambda one: (one.xid, one.sxid, one.code)):
+    for reason in sorted(rules.reasons.values(), key=_place):
         file = reason.where.partition(":")[0]
         groups.setdefault(file, []).append(_line(reason, rules))
     return [{"title": GROUPS.get(name, name), "lines": lines} for name, lines in groups.items() if lines]
 
 
+def _place(reason: Reason) -> tuple[float, str]:
+    """By the number in its code; what has none stands behind, in the order of the files."""
+    found = re.match(r"S?XID_(\d+)", reason.code)
+    return (int(found[1]), reason.code) if found else (inf, reason.code)
+
+
 def _line(reason: Reason, rules: Rules) -> dict[str, Any]:
-    return {"reason": reason, "needs": needs_of(reason, rules), "ends": ends_of(reason)}
+    also = also_of(reason, rules)
+    return {"reason": reason, "needs": needs_of(reason), "ends": ends_of(reason), "also": also}
 
 
 @require_safe

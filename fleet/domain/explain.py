@@ -28,6 +28,14 @@ _ENDS = {
     "sample": "the next good sample",
     "event": "its own end event",
 }
+_ENDS_BY_ITSELF = {
+    "slot": "its own slot only",
+    "note": "its own slot only",
+    "share": "the last throttled span",
+    "witness": "the last slot that a witness observed",
+    "unknown": "the next sample that says more",
+    "hidden": "nothing to end, it is only watched",
+}
 _NEEDS = {
     "action": "a recovery action of NVML or an Xid 154",
     "missing": "the GPU missing by NVML or PCI",
@@ -35,7 +43,7 @@ _NEEDS = {
     "clocks": "clocks at half or below under load",
     "links": "inactive NVLinks",
     "witness": "a witness: a new boot, the probe, its peers",
-    "owner": "the provider owning the fabric",
+    "owner": "the provider running the {owner}",
     "samples": "further samples",
 }
 
@@ -76,22 +84,22 @@ def _explained(code: str, holds: str, rules: Rules) -> Explained:
         reason.party,
         reason.category,
         reason.weight,
-        needs_of(reason, rules),
+        needs_of(reason),
         ends_of(reason),
         reason.action,
         reason.sources,
     )
 
 
-def needs_of(reason: Reason, rules: Rules) -> str:
+def needs_of(reason: Reason) -> str:
     """What corroborates a reason, in words; empty when it needs nothing."""
-    return _list(_need(need, rules) for need in reason.needs)
+    return _list(_need(need, reason) for need in reason.needs)
 
 
 def ends_of(reason: Reason) -> str:
     """What ends a reason, in words; with and without NVML's recovery action where that differs."""
-    if reason.lasts == "slot":
-        return "its own slot only"
+    if reason.lasts in _ENDS_BY_ITSELF:
+        return _ENDS_BY_ITSELF[reason.lasts]
     ends = _list(_ENDS[end] for end in reason.ends)
     if reason.ends_without_action and set(reason.ends_without_action) != set(reason.ends):
         old = _list(_ENDS[end] for end in reason.ends_without_action)
@@ -99,8 +107,28 @@ def ends_of(reason: Reason) -> str:
     return ends
 
 
-def _need(need: str, rules: Rules) -> str:
-    return f"Xid {need[4:]}" if need.startswith("xid:") else _NEEDS[need]
+def also_of(reason: Reason, rules: Rules) -> tuple[str, ...]:
+    """What else a rule decides, each in a sentence: samples in a row, whose driver or fabric, what stands before it."""
+
+    def names(codes: Iterable[str]) -> str:
+        return _list(rules.reasons[code].title for code in codes)
+
+    out = [f"Takes {reason.persistence_samples} samples in a row."] if reason.persistence_samples > 1 else []
+    if reason.owner:
+        out.append(f"Infrastructure's only where the contract says that the provider runs the {reason.owner}.")
+    if reason.symptom_of:
+        out.append(f"Opens no incident of its own beside: {names(reason.symptom_of)}.")
+    if reason.supersedes:
+        out.append(f"Stands for both where this holds as well: {names(reason.supersedes)}.")
+    if reason.own_slot:
+        out.append(f"The slot of its event counts at once, as: {names([reason.own_slot])}.")
+    if reason.review and "review" not in reason.explanation:
+        out.append("Opens a review.")
+    return tuple(out)
+
+
+def _need(need: str, reason: Reason) -> str:
+    return f"Xid {need[4:]}" if need.startswith("xid:") else _NEEDS[need].format(owner=reason.owner)
 
 
 def _list(parts: Iterable[str]) -> str:

@@ -264,6 +264,8 @@ def test_anybody_reads_the_rules(client: Client, lan: Any) -> None:
     assert 'id="XID_79"' in shown
     assert "Source:" in shown
     assert "10003 Host unhandled interrupt" in shown
+    assert "only where the contract says that the provider runs the driver." in shown
+    assert shown.index('id="XID_48"') < shown.index('id="XID_48_CONTAINED"') < shown.index('id="XID_49"')
     same = client.get(f"/rules/?version={LATEST}&against={LATEST}", headers={"host": "localhost"}).content.decode()
     assert "they decide and say the same" in same
     assert client.get("/rules/?version=1999-01-01", headers={"host": "localhost"}).status_code == 404

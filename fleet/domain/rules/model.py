@@ -50,6 +50,7 @@ class Reason:
     weight: int
     lasts: str
     category: str
+    action: str
     sources: tuple[str, ...]
     subject: str = "gpu"
     needs: tuple[str, ...] = ()
@@ -60,7 +61,6 @@ class Reason:
     symptom_of: tuple[str, ...] = ()
     supersedes: tuple[str, ...] = ()
     owner: str = ""
-    action: str = ""
     review: bool = False
     disagreement: str = ""
     xid: int = -1
@@ -176,11 +176,11 @@ class Rules:
         return spoken
 
 
-_TEXTS = ("code", "title", "explanation", "party", "severity", "lasts", "category")
+_TEXTS = ("code", "title", "explanation", "party", "severity", "lasts", "category", "action")
 _LISTS = ("sources", "needs", "ends", "ends_without_action", "symptom_of", "supersedes", "counters", "sxid_names")
 _NUMBERS = {"weight": 100, "persistence_samples": 100, "xid": 100_000, "sxid": 100_000, "mask": 2**64 - 1}
 _LEAST = {"persistence_samples": 1}
-_OTHER = ("subject", "own_slot", "owner", "action", "disagreement", "line")
+_OTHER = ("subject", "own_slot", "owner", "disagreement", "line")
 
 
 def reason_from(file: str, entry: Mapping[str, Any], lines: Mapping[str, int]) -> Reason:

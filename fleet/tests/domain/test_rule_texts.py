@@ -20,6 +20,8 @@ NUMBERS = re.compile(r"#\s*\d|\bPRs?\b|\bpull request\b|\bADR\b|\barxiv\b", re.I
 IDENTIFIER = re.compile(
     r"\w+_\w+|\b[a-z]+[A-Z]\w*|\b0x[0-9a-f]+|\w\.(?:h|c|go|py|csv|toml|md)\b|`|\w\(|->|[<>=]=|\bINIT\b|\bACTIVE\b"
 )
+#: What a table of notes says to itself: its columns, weights, numbers of pull requests.
+NOTES = re.compile(r"act-now|[|<>=/]|#\d|\b(?:IGNORE|WARN|FAIL|MONITOR)\b|\b[01]\.\d|\b(?:[Pp]ropose|[Uu]se 1)")
 
 
 def faults(reason: Reason) -> Iterator[str]:
@@ -33,10 +35,12 @@ def faults(reason: Reason) -> Iterator[str]:
         yield "explanation: one or two sentences, each with its full stop"
     if any(sentence[:1].islower() for sentence in sentences):
         yield "explanation: a sentence starts small"
-    if reason.lowers and not reason.action:
+    if not reason.action.endswith(".") or reason.action.lower().startswith("none"):
+        yield "action: a sentence"
+    if reason.lowers and reason.action == "Nothing to do.":
         yield "action: a reason that lowers says what to do"
-    if reason.action and (not reason.action.endswith(".") or reason.action.lower().startswith("none")):
-        yield "action: a sentence or nothing"
+    if reason.disagreement and (not reason.disagreement.endswith(".") or NOTES.search(reason.disagreement)):
+        yield "disagreement: whole sentences of who says what"
     for name in ("title", "explanation", "action"):
         text = getattr(reason, name)
         if text != text.strip() or "  " in text:
@@ -74,6 +78,11 @@ GOOD = load_rules().reasons["XID_79"]
         {"action": ""},
         {"action": "None."},
         {"action": "Reset gpu"},
+        {"action": "Nothing to do."},
+        {"disagreement": "act-now: gpud | not: azure."},
+        {"disagreement": "Catalogue IGNORE, gpud Fatal/reboot."},
+        {"disagreement": "Propose 0.0 only with an action."},
+        {"disagreement": "The catalogue says otherwise"},
     ],
     ids=str,
 )

@@ -22,6 +22,7 @@ lasts = "condition"
 ends = ["reset"]
 category = "hardware_failure"
 sources = ["x"]
+action = "a"
 """
 
 
@@ -63,6 +64,7 @@ def test_every_reason_says_what_a_reader_needs() -> None:
     for reason in load_rules().reasons.values():
         assert reason.title
         assert reason.explanation
+        assert reason.action
         assert reason.sources
         if reason.lowers and reason.lasts == "condition":
             assert reason.category in ("hardware_failure", "firmware", "network", "degraded")
@@ -102,6 +104,7 @@ END = 'ends = ["reset"]'
         ((END, END + '\nsxids = [7]\nsxid_names = ["a", "b"]'), "bad.toml:12: A: sxid_names: must name each code"),
         ((END, END + "\nsxids = [7, 7]"), "bad.toml:3: sxid 7 has two rules"),
         ((END, "ends = ["), "bad.toml:11: "),
+        (('action = "a"', ""), "bad.toml:3: A: action: is missing"),
         (('title = "a"', 'title = "  "'), "bad.toml:4: A: title: must be a text"),
         (('sources = ["x"]', 'sources = [" "]'), "bad.toml:12: A: sources: must be a list of texts"),
         (('sources = ["x"]', 'sources = ["x", "x"]'), "bad.toml:12: A: sources: says something twice"),
@@ -118,7 +121,7 @@ END = 'ends = ["reset"]'
         (("weight = 0", "weight = 0\nweight = 1"), "bad.toml:9: "),
         (("weight = 0", "weight: 0"), "bad.toml:8: "),
         (("weight = 0", "weight = 0\nneeds = " + "[" * 100_000), "bad.toml:1: lists or tables lie too deep"),
-        (('title = "a"', f'title = "{"a" * 2**20}"'), "bad.toml:1: 1048765 bytes are too many"),
+        (('title = "a"', f'title = "{"a" * 2**20}"'), "bad.toml:1: 1048778 bytes are too many"),
         (("[[reason]]", "[reason]"), "bad.toml:1: a rule file holds"),
         (("[[reason]]", "[[rule]]"), "bad.toml:1: a rule file holds"),
     ],
