@@ -78,7 +78,20 @@ class Incidents(ListView):
         )
 
 
-class IncidentView(OrgView):
+class WritingView(OrgView):
+    """What people write about what was found: under a session of whoever may write it."""
+
+    def actor(self, request: Request) -> services.Actor:
+        """Who writes. Raises Refused → 403 for a key, and for a role that only reads."""
+        if self.key.prefix != "session" or self.key.id:
+            raise Refused(KeyRefused("Keys only read here: sign in as owner, admin or finance.", "session_needed", 403))
+        if get_access(request.user, self.key.org_slug).role not in WRITERS:
+            raise Refused(KeyRefused("Only owner, admin and finance write here.", "role_needed", 403))
+        org = Org.objects.get(pk=self.key.org_id)
+        return services.Actor(request.user.get_username(), org, client_address(request.META))
+
+
+class IncidentView(WritingView):
     """One incident that the key may see."""
 
     def incident(self, pk: int) -> Incident:
@@ -98,15 +111,6 @@ class IncidentView(OrgView):
         slots_from, runs = bad_runs(one, rules)
         line = get_node(timezone.now(), one.node_id, self.cluster)
         return Response(shapes.incident_in_full(one, slots_from, runs, line, rules), status=status)
-
-    def actor(self, request: Request) -> services.Actor:
-        """Who writes. Raises Refused → 403 for a key, and for a role that only reads."""
-        if self.key.prefix != "session" or self.key.id:
-            raise Refused(KeyRefused("Keys only read here: sign in as owner, admin or finance.", "session_needed", 403))
-        if get_access(request.user, self.key.org_slug).role not in WRITERS:
-            raise Refused(KeyRefused("Only owner, admin and finance write here.", "role_needed", 403))
-        org = Org.objects.get(pk=self.key.org_id)
-        return services.Actor(request.user.get_username(), org, client_address(request.META))
 
 
 class OneIncident(IncidentView):
@@ -129,7 +133,7 @@ class OneIncident(IncidentView):
         self.incident(incident_id)
         actor = self.actor(request)
         try:
-            services.set_ticket(incident_id, _changes(_body(request)), actor)
+            services.set_ticket(incident_id, _changes(body_of(request)), actor)
         except services.IncidentInvalid as error:
             ask.refuse(error.field, error.detail)
         return self.answer(incident_id)
@@ -164,7 +168,7 @@ class Notes(IncidentView):
         ask.allow(request.query_params, ())
         self.incident(incident_id)
         actor = self.actor(request)
-        body = _body(request)
+        body = body_of(request)
         for name in body:
             if name != "text":
                 ask.refuse(str(name)[:64], "There is only `text`.")
@@ -177,7 +181,8 @@ class Notes(IncidentView):
         return Response(shapes.note(note), status=201)
 
 
-def _body(request: Request) -> dict[str, Any]:
+def body_of(request: Request) -> dict[str, Any]:
+    """The JSON object that was sent. Raises → 422."""
     body = request.data
     if not isinstance(body, dict):
         ask.refuse("body", "A JSON object.")

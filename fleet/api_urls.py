@@ -67,6 +67,8 @@ urlpatterns = [
     path(f"{INCIDENT}/notes", api_incidents.Notes.as_view(), name="api-notes"),
     *listed("domains", api_domains.Domains, "api-domains"),
     *listed("reviews", api_reviews.Reviews, "api-reviews"),
+    path("reviews/looks", api_reviews.Looks.as_view(), name="api-review-looks"),
+    path("reviews/looks/<int:look_id>/take-back", api_reviews.TakeBack.as_view(), name="api-review-take-back"),
     *listed("statistics", api_statistics.Statistics, "api-statistics"),
     *listed("availability", api_evidence.Availability, "api-availability"),
     path("batches", api.BatchesOrEvidence.as_view(), name="batches"),

@@ -304,6 +304,42 @@ class Review(models.Model):
         return f"{self.code} of {self.subject}"
 
 
+class ReviewLook(models.Model):
+    """That somebody looked at a review: the human layer, kept by what the review is about and never by its row.
+
+    Absolute slots. It stands for the reviews of this subject and code that overlap it, whatever a re-fold makes of
+    their rows; while the stretch goes on without a gap, its end moves along (`fleet.reviews`).
+    """
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="review_looks")
+    subject = models.CharField(max_length=300)
+    code = models.CharField(max_length=64)
+    first_slot = models.IntegerField()
+    end_slot = models.IntegerField()
+    uuid = models.CharField(max_length=300, blank=True, help_text="Of the GPU, as the review named it then.")
+    at = models.DateTimeField(default=timezone.now)
+    by = models.CharField(max_length=254)
+    note = models.CharField(max_length=1000, blank=True)
+    taken_back_at = models.DateTimeField(null=True)
+    taken_back_by = models.CharField(max_length=254, blank=True)
+
+    class Meta:
+        ordering = ["-at", "-id"]
+        indexes = [models.Index(fields=["node", "subject", "code"], name="fleet_reviewlook_about")]
+
+    def __str__(self) -> str:
+        return f"{self.code} of {self.subject}, looked at by {self.by}"
+
+
+class ReviewBackfill(models.Model):
+    """Hours before this one may lack their reviews: written before these were kept. No row: none lacks any."""
+
+    before_hour = models.IntegerField(primary_key=True)
+
+    def __str__(self) -> str:
+        return f"reviews before hour {self.before_hour}"
+
+
 class Refusal(models.Model):
     """An upload that was refused after a valid key: its hash, why and when. The log gets a leaf for it."""
 

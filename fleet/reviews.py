@@ -6,9 +6,12 @@ provider's console can ask without reading every strip.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 
-from fleet.bodies import closing_state
+from django.db import transaction
+
+from fleet.bodies import closing_state, load_row
 from fleet.domain.second_pass import reviews
 from fleet.domain.strips import HourRow
 from fleet.selectors_rules import find_rules
@@ -21,6 +24,17 @@ delete from fleet_review r using unnest(%b::bigint[], %b::int[]) as w(node_id, h
 _WRITE = """
 insert into fleet_review (node_id, hour, subject, code, first_slot, end_slot, uuid)
 select * from unnest(%b::bigint[], %b::int[], %b::text[], %b::text[], %b::int[], %b::int[], %b::text[])
+"""
+#: What somebody looked at goes on without a gap: it is still what they looked at.
+_GO_ON = """
+update fleet_reviewlook l set end_slot = w.end_slot
+  from unnest(%b::bigint[], %b::text[], %b::text[], %b::int[], %b::int[]) as w(node_id, subject, code, first, end_slot)
+ where l.node_id = w.node_id and l.subject = w.subject and l.code = w.code and l.taken_back_at is null
+   and l.first_slot < w.end_slot and w.first <= l.end_slot and l.end_slot < w.end_slot
+"""
+_LACKING = """
+select h.node_id, h.hour, h.body from fleet_nodehour h
+ where h.hour = (select max(hour) from fleet_nodehour where hour < %b)
 """
 
 
@@ -42,6 +56,21 @@ def write_reviews(rows: Mapping[tuple[int, int], HourRow]) -> None:
         ]
     if found:
         execute(_WRITE, columns(found))
+        execute(_GO_ON, columns(_stretches(found)))
+
+
+def _stretches(found: Iterable[tuple[int, int, str, str, int, int, str]]) -> list[tuple[int, str, str, int, int]]:
+    """(node, subject, code, first slot, end slot) of reviews that follow each other over the end of an hour, joined."""
+    ends: dict[tuple[int, str, str], tuple[int, int]] = {}
+    done = []
+    for node_id, _, subject, code, first, end, _ in sorted(found):
+        key = (node_id, subject, code)
+        start, last = ends.get(key, (first, first))
+        if last != first:
+            done.append((*key, start, last))
+            start = first
+        ends[key] = (start, end)
+    return [*done, *((*key, *span) for key, span in ends.items())]
 
 
 def forget_reviews(keys: Iterable[tuple[int, int]]) -> None:
@@ -55,3 +84,26 @@ def _uuids(row: HourRow) -> dict[str, str]:
     """Subject -> the GPU that sat there as the hour ended; empty where the row does not say."""
     state = closing_state(row)
     return {} if state is None else {f"g{index}": place.uuid for index, place in enumerate(state.places)}
+
+
+def backfill_reviews(budget_s: float) -> int:
+    """Derive, newest first, what the hours ask for that were written before reviews were kept; how many rows were read.
+
+    It stops after the budget (seconds) and goes on from there the next time. An hour of all nodes is one transaction,
+    in which the fold waits.
+    """
+    ends, read = time.monotonic() + budget_s, 0
+    while True:
+        with transaction.atomic():
+            execute("select pg_advisory_xact_lock(hashtext(current_schema() || '.seal'))", [])
+            left = execute("select before_hour from fleet_reviewbackfill", [])
+            if not left:
+                return read
+            rows = {(node_id, hour): load_row(body) for node_id, hour, body in execute(_LACKING, [left[0][0]])}
+            execute("delete from fleet_reviewbackfill", [])
+            if rows:
+                write_reviews(rows)
+                execute("insert into fleet_reviewbackfill (before_hour) values (%b)", [min(hour for _, hour in rows)])
+        read += len(rows)
+        if time.monotonic() > ends:
+            return read

@@ -13,7 +13,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from fleet.folding import sealed_hour
-from fleet.models import Cluster, Incident, Node, NodeDay, NodeHour, NodeLive, Review
+from fleet.models import Cluster, Incident, Node, NodeDay, NodeHour, NodeLive, Review, ReviewLook
 from fleet.services_dated import DatedInvalid, mark_dirty_hours, touch_stamp
 from fleet.services_incidents import Actor
 from fleet.sql import execute
@@ -86,6 +86,7 @@ def merge_nodes(node: Node, into: Node, actor: Actor) -> None:
         NodeHour.objects.filter(node=node).delete()
         NodeDay.objects.filter(node=node).delete()
         Review.objects.filter(node=node).delete()
+        ReviewLook.objects.filter(node=node).update(node=into)
         mine = Incident.objects.filter(node=node)
         for incident in mine:
             if incident.has_human_layer or incident.notes.exists():

@@ -22,6 +22,7 @@ from fleet.packing import pack_due
 from fleet.partitions import ensure_partitions
 from fleet.recovery import note_progress, recover
 from fleet.refolding import forget_old_states, refold_dirty
+from fleet.reviews import backfill_reviews
 from fleet.sealing import seal_due
 from fleet.selectors_waiting import orgs_with_probes, orgs_with_work
 from orgs.models import Org
@@ -30,6 +31,7 @@ from orgs.tasks import fan_out, org_task
 log = logging.getLogger(__name__)
 SPREAD_SECONDS = 50  # of a minute's jobs of all orgs
 SEAL_SPREAD_SECONDS = 600  # of a quarter of an hour
+BACKFILL_SECONDS = 20.0  # of deriving past reviews in one go
 SEAL_SECONDS = 60.0  # of packing in one go, so that a worker is soon free for the fold again
 FEW_ORGS = 20  # that are folded as soon as anything waits
 GATHER_SECONDS = 4.0  # that batches of an org wait for others where many orgs have work
@@ -112,7 +114,11 @@ def seal() -> int:
 
 @org_task(name="fleet.tasks.seal_org")
 def seal_org(org: Org) -> int:
-    """Pack what is due of an org within a minute, then seal and drop what is due; the number of batches packed."""
+    """Derive the reviews that old hours lack, pack what is due, a minute at most, then seal and drop what is due.
+
+    The number of batches packed.
+    """
+    backfill_reviews(BACKFILL_SECONDS)
     packed = pack_due(timezone.now(), settings.GOODPUT_REPACK_DAYS, SEAL_SECONDS)
     sealed = seal_due(timezone.now(), settings.GOODPUT_RAW_HORIZON_DAYS)
     for why in filter(None, (packed.stopped, sealed.stopped)):

@@ -27,6 +27,7 @@ from fleet.selectors_node import NodePage, find_node, get_node_page
 from fleet.selectors_reviews import list_reviews
 from fleet.selectors_timeline import get_timeline, readings_of
 from fleet.views import EVERY_SECONDS, finish, is_part, periods, shows_period, ticks
+from fleet.views_incidents import may_write
 from orgs.access import is_open_to_all
 from orgs.middleware import honours_clusters
 from orgs.sheets import csv_response
@@ -66,7 +67,7 @@ def node(request: HttpRequest, node_id: int) -> HttpResponse:
         return finish(render(request, "fleet/_days.html", _days(request, found)))
     page = get_node_page(now, period_of(request.GET.get("period"), now), found)
     if part == "events" and is_part(request):
-        return finish(render(request, "fleet/_events.html", _events(found, page)))
+        return finish(render(request, "fleet/_events.html", _events(request, found, page)))
     first = datetime.fromtimestamp(page.window.first_slot * 15, UTC)
     context = {
         "windows": window_lines(now, windows_over(found, first, now + WINDOWS_AHEAD)),
@@ -83,21 +84,24 @@ def node(request: HttpRequest, node_id: int) -> HttpResponse:
         "endpoint": request.build_absolute_uri("/v1/batches"),
         "needs_key": not is_open_to_all(request.org.slug),  # type: ignore[attr-defined]
         **(_days(request, found) if part == "days" else {}),
-        **(_events(found, page) if part == "events" else {}),
+        **(_events(request, found, page) if part == "events" else {}),
     }
     return finish(render(request, "fleet/_node_live.html" if is_part(request) else "fleet/node.html", context))
 
 
-def _events(found: Node, page: NodePage) -> dict[str, Any]:
+def _events(request: HttpRequest, found: Node, page: NodePage) -> dict[str, Any]:
     """The kernel events of the newest hours of the period, and what asks for a look."""
     now_slot = page.window.now_slot + 1
     hours = min(EVENT_HOURS, page.period.hours)
     span = Span(max(page.window.first_slot, now_slot - hours * 240), now_slot)
     places = [(gpu.place, gpu.uuid, gpu.bus_id) for gpu in page.row.now.gpus]
     lacks = shortfall_of(found, timezone.now())
+    found_reviews = list_reviews(page.row.id, max(page.window.first_slot, now_slot - hours * 240), now_slot)
     return {
         "events": list_events(page.row.id, span, places),
-        "reviews": list_reviews(page.row.id, max(page.window.first_slot, now_slot - hours * 240), now_slot),
+        "reviews": found_reviews,
+        "asking": sum(one.look is None for one in found_reviews),
+        "may_write": may_write(request),
         "neighbours": sentence(lacks) if lacks else "",
         "page": page,
         "row": page.row,

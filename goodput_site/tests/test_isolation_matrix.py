@@ -77,6 +77,7 @@ TABLE: dict[str, Row] = {
     "v1/keys": PEOPLES,
     "v1/audit": PEOPLES,
     "v1/incidents/<int:incident_id>/*": WRITE,
+    "v1/reviews/looks*": WRITE,
     "v1/enrol": WRITE,
     "v1/agents/*": WRITE,
     f"{SETTINGS}alerts/*": of_an_org(200, 404, 405),
@@ -101,6 +102,9 @@ SHOWS = {
     f"{O}incidents.csv": "viewer",
     f"{O}incidents.json": "owner",
     f"{O}incidents/<int:incident_id>/": "viewer",
+    f"{O}reviews/": "viewer",
+    f"{O}reviews.csv": "finance",
+    f"{O}reviews.json": "viewer",
     f"{SETTINGS}members/": "viewer",
     f"{SETTINGS}keys/": "viewer",
     f"{SETTINGS}agents/": "viewer",
@@ -159,6 +163,8 @@ NOTHING = (
     f"{SETTINGS}rules/?*",
     f"{SETTINGS}agents/*/",
     "v1/reviews.?*",
+    "v1/reviews/looks*",  # only sent: fleet/tests/test_reviews.py
+    f"{O}reviews/look*",
     "v1/domains.?*",
     "v1/agents*",  # its other forms, and what is only sent: fleet/agents/tests
     "v1/enrol",
