@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from fleet.domain import conditions as cond
-from fleet.domain.context import covers
+from fleet.domain.context import Span, covers
 from fleet.domain.slots import SLOT_MS
 from fleet.domain.state import Segment
 
@@ -37,14 +38,17 @@ def unreachable(work: Work, stretch: Stretch, gap: str) -> list[Segment]:
 
 
 def node_lost(work: Work, item: Item, stretch: Stretch) -> tuple[Segment, ...]:
-    """NODE_LOST over the silence before an unclean boot's first sample (fold.md 20, 21)."""
+    """NODE_LOST over the silence before an unclean boot's first sample (fold.md 20, 21).
+
+    Each witness counts for the slots that it observed: a slot is certain in which peers were accepted (or none are
+    known) and which the dead boot's last word precedes or the probe failed in.
+    """
     if item.batch.last_shutdown != "unclean" or stretch.end <= stretch.first:
         return ()
     code, peers = "NODE_LOST", work.context.peers_alive
     reason = work.reason(code)
     weight = reason.weight if reason.lowers else 100
     alive = item.batch.last_alive
-    accepted = peers is None or covers(peers, max(stretch.from_ms, alive or 0), stretch.to_ms)
     out: list[Segment] = []
     first = stretch.first + 1
     last_ms = stretch.from_ms
@@ -57,18 +61,20 @@ def node_lost(work: Work, item: Item, stretch: Stretch) -> tuple[Segment, ...]:
             out.append((code, "E", touched, touched + 1, weight))
         first = touched + 1
     if first < stretch.end:
-        if alive is not None and accepted:
-            out.append((code, "O", first, stretch.end, weight))
-        else:
-            out.append((code, "E", first, stretch.end, weight))
-            if accepted:
-                for a, b in work.context.probe_failed:
-                    x, y = max(-(-a // SLOT_MS), first), min(b // SLOT_MS, stretch.end)
-                    if x < y:
-                        out.append((code, "O", x, y, weight))
+        accepted = [(first, stretch.end)] if peers is None else _slots(peers, first, stretch.end)
+        failed = [(first, stretch.end)] if alive is not None else _slots(work.context.probe_failed, first, stretch.end)
+        out.append((code, "E", first, stretch.end, weight))
+        for a, b in accepted:
+            out += ((code, "O", max(a, c), min(b, d), weight) for c, d in failed if max(a, c) < min(b, d))
     for kind in ("opened", "closed") if out and reason.lowers else ():
         work.report(kind, "n", code, stretch.to_ms, last_ms, stretch.to_ms, weight)
     return tuple(out)
+
+
+def _slots(spans: Iterable[Span], first: int, end: int) -> list[Span]:
+    """The slots of `[first, end)` that the spans hold wholly."""
+    found = [(max(-(-a // SLOT_MS), first), min(b // SLOT_MS, end)) for a, b in spans]
+    return [(a, b) for a, b in found if a < b]
 
 
 def assignments(work: Work, stretch: Stretch, item: Item) -> None:
