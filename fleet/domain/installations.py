@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fleet.domain.work import Work
 
 CODE = "TWO_INSTALLATIONS"
+MARK_SLOTS = 4  # the slots that two samples at most 37.5 s apart lie in
 
 
 class Mark(NamedTuple):
@@ -26,6 +27,28 @@ class Mark(NamedTuple):
     device: str  # '' = none listed
     known: bool
     last: tuple[int, str]  # a port's last weight and its code
+
+
+def note_sole(state: NodeState, agent: str) -> None:
+    """Another installation is heard beside the only one so far: remember what that one's last sample read well."""
+    if len(state.agents) == 1 and agent not in state.agents:
+        for sole, ms in state.agents.items():
+            for _, subject in _subjects(state):
+                if subject.kind == GOOD:
+                    note_good(subject, sole, ms // SLOT_MS, True)
+
+
+def note_good(subject: Subject, agent: str, slot: int, is_good: bool) -> None:
+    """Remember whether this installation's newest sample read the subject well, for as long as it may vouch."""
+    name = f"@{agent}"
+    subject.segments = [s for s in subject.segments if s[0] != name]
+    if is_good:
+        subject.segments.append((name, "A", slot, slot + MARK_SLOTS, 100))
+
+
+def was_good(subject: Subject, agent: str, slot: int) -> bool:
+    """Whether this installation's sample in this slot, its newest, read the subject well."""
+    return any(s[0] == f"@{agent}" and s[3] == slot + MARK_SLOTS for s in subject.segments)
 
 
 def marks(rules: Rules, state: NodeState) -> dict[str, Mark]:

@@ -97,6 +97,7 @@ def _take(work: Work, item: Item, port: PortState, fact: Port | None, cause: str
                 for what in ("opened", "closed") if reason.lowers and not told else ():
                     work.report(what, key, reason.code, ms, ms, ms, weight)
     port.kind, port.cause = kind, cause
+    vouches = work.several and work.own_vouches(port, kind == GOOD, stretch, item)
     state = work.state
     assert state is not None
     if stretch.end == stretch.first and slot == stretch.first:
@@ -107,7 +108,7 @@ def _take(work: Work, item: Item, port: PortState, fact: Port | None, cause: str
         else:
             port.slot_cause = cause or port.slot_cause
     if stretch.heard and not unknown_gap:
-        if kind == was == GOOD or (kind == was == ABSENT):
+        if vouches or kind == was == GOOD or (kind == was == ABSENT):
             return ""
         if kind == was == BLIND:
             return cause

@@ -175,6 +175,8 @@ class Work:
                     condition.old = True
         witnesses.assignments(self, stretch, item)
         self.several = bool(state.agents) and (item.agent not in state.agents or len(state.agents) > 1)
+        if self.several:
+            installations.note_sole(state, item.agent)
         before = installations.marks(self.rules, state) if self.several else None
         self.shared = before is not None and installations.shares_slot(state, item.agent, slot)
 
@@ -250,6 +252,7 @@ class Work:
         """Take one GPU's reading; returns the cause of unknown of the gap before it ('' = vouched)."""
         ms, slot = item.ms, item.ms // SLOT_MS
         was, was_cause = place.kind, place.cause
+        vouches = self.several and self.own_vouches(place, kind == GOOD, stretch, item)
         self.again = self.shared and (was == BLIND) == (kind == BLIND)
         changed = cond.Change()
         if kind == GOOD and gpu is not None:
@@ -272,11 +275,25 @@ class Work:
             elif not cause and other:
                 place.slot_cause = ""
         if stretch.vouched and not changed.gap_unknown:
-            if kind == was == GOOD or (kind == was and kind in (ABSENT, NEVER)):
+            if vouches or kind == was == GOOD or (kind == was and kind in (ABSENT, NEVER)):
                 return ""
             if kind == was == BLIND and cause == was_cause:
                 return cause
         return stretch.cause
+
+    def own_vouches(self, subject: Subject, is_good: bool, stretch: Stretch, item: Item) -> bool:
+        """Whether this installation's last two samples are good and vouch for what lies between (fold.md 5).
+
+        What another, blind one left unknown in the open slot is known then: blindness is no evidence (fold.md 17).
+        """
+        state, slot = self.state, item.ms // SLOT_MS
+        assert state is not None
+        own = state.agents.get(item.agent, -1)
+        vouches = is_good and stretch.heard and own >= 0 and installations.was_good(subject, item.agent, own // SLOT_MS)
+        installations.note_good(subject, item.agent, slot, is_good)
+        if vouches and own // SLOT_MS < stretch.first < slot:
+            subject.slot_cause = ""
+        return vouches
 
     # -- emission -------------------------------------------------------------------------------------------------
 
