@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleet.domain.slots import SLOT_MS, VOUCH_MS
-from fleet.domain.state import Condition, Segment, Subject
+from fleet.domain.state import GOOD, Condition, Segment, Subject
 
 if TYPE_CHECKING:
     from fleet.domain.rules import Rules
@@ -111,6 +111,31 @@ def possible(work: Work, key: str, subject: Subject, c: Condition, stretch: Stre
     subject.segments.append((c.code, "Q", min(first, slot), slot + 1, c.weight))
     c.stance = "Q"
     work.opened(key, subject, c, ms)
+
+
+def carried(work: Work, key: str, subject: Subject, c: Condition, stretch: Stretch, ms: int) -> None:
+    """A boot ended, and whether the device enumerates in the new one could not be seen yet: held (fold.md 10, 28)."""
+    slot = ms // SLOT_MS
+    first = max(c.last // SLOT_MS, stretch.first - 1) + 1 if ms - c.last > VOUCH_MS else slot
+    freeze(subject, c)
+    if c.weight < 100:
+        subject.segments.append((c.code, "H", first, slot + 1, 0))
+    c.stance = "Q"
+    work.opened(key, subject, c, ms)
+
+
+def lapse(work: Work, key: str, subject: Subject, c: Condition, at: int) -> bool:
+    """Close a pending condition whose ten minutes were over by this instant, what could corroborate it having been
+    read until then: what is evidence from now on corroborates it no more (fold.md 11). Returns whether it did."""
+    state, end = work.state, c.since + LAPSE_MS
+    assert state is not None
+    if c.confirmed or subject.kind != GOOD or not state.last_ms <= end <= at <= state.last_ms + VOUCH_MS:
+        return False
+    if state.sources[2] != "ok":
+        return False
+    pend(subject, c, state.open_slot, end // SLOT_MS + 1)
+    close(work, key, subject, c, end)
+    return True
 
 
 def contested(work: Work, key: str, subject: Subject, c: Condition, stretch: Stretch, ms: int) -> None:

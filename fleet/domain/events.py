@@ -50,6 +50,8 @@ def apply(work: Work, item: Item) -> None:
     if kind == "xid":
         code = event.code
         for index, place in targets:
+            for c in tuple(place.conditions):
+                cond.lapse(work, f"g{index}", place, c, at)
             if code == 154:
                 _recovery_line(work, index, place, at, getattr(event, "action", None))
             elif code is not None:

@@ -116,6 +116,8 @@ def _unconfirmed(
     work: Work, key: str, place: Place, gpu: Gpu, c: Condition, action: int | None, under_power: bool,
     stretch: Stretch, ms: int,
 ) -> bool:  # fmt: skip
+    if cond.lapse(work, key, place, c, ms):
+        return False
     needs = work.reason(c.code).needs
     slot = ms // SLOT_MS
     confirmed = "action" in needs and action in (1, 2)
@@ -163,6 +165,8 @@ def not_listed(
                         change.gap_unknown = True
                 else:
                     cond.bad(work, key, place, c, stretch, ms, True, True)
+            elif c.confirmed and cause == "CLOCK" and work.nvml == "ok" and not _named(place, item):
+                cond.bad(work, key, place, c, stretch, ms, True, True)
             elif c.confirmed:
                 cond.possible(work, key, place, c, stretch, ms)
             elif kind == NEVER or ms - c.since <= cond.LAPSE_MS:
@@ -180,12 +184,21 @@ def not_listed(
                 continue  # another installation has just read that it works
             if kind in (LOST, ABSENT, NEVER):
                 cond.bad(work, key, place, c, stretch, ms, True, c.stance == "E")
-            elif c.code.startswith("RECOVERY_") or place.has_action or not work.kmsg_ok or cause == "CLOCK":
+            elif c.old and "boot" in reason.ends:
+                cond.carried(work, key, place, c, stretch, ms)
+            elif cause == "CLOCK" and (gpu := _named(place, item)) is not None and gpu.recovery_action:
+                cond.bad(work, key, place, c, stretch, ms, False, c.stance == "E")
+            elif c.code.startswith("RECOVERY_") or place.has_action or not work.kmsg_ok:
                 cond.possible(work, key, place, c, stretch, ms)
             else:
                 cond.bad(work, key, place, c, stretch, ms, False, c.stance == "E")
         else:
             _unlisted_pending(work, key, place, c, kind, cause, stretch, ms)
+
+
+def _named(place: Place, item: Item) -> Gpu | None:
+    """What a sample that has no slot of its own read of this GPU all the same (fold.md 7)."""
+    return next((gpu for gpu in item.interval.gpus if gpu.uuid == place.uuid), None)
 
 
 def _unlisted_pending(

@@ -15,6 +15,7 @@ from fleet.domain.slots import SLOT_MS
 from fleet.domain.strips import StripRun
 from fleet.domain.verdicts import Verdict
 
+BURST_MS = 180_000  # silence of three minutes ends a burst
 #: One expectation: [from, to, state, nominal, lower, upper, certain, possible], slots from the scenario's first on.
 Row = list[Any]
 
@@ -89,8 +90,16 @@ class Outcome:
         }
 
     def opened(self) -> list[list[str]]:
-        """[subject, code] of everything that was opened, sorted."""
-        return sorted([name_of(e.subject), e.code] for e in self.node.events if e.kind == "opened")
+        """[subject, code] of everything that was opened, sorted; a burst of own-slot reasons is one."""
+        rules, newest, found = self.node.newest_rules(), dict[tuple[str, str], int](), []
+        for event in sorted((e for e in self.node.events if e.kind == "opened"), key=lambda e: e.first_ms):
+            named = event.subject, event.code
+            reason = rules.reasons.get(event.code)
+            is_burst = reason is not None and reason.lasts == "slot"
+            if not (is_burst and event.first_ms - newest.get(named, -BURST_MS - 1) <= BURST_MS):
+                found.append([name_of(event.subject), event.code])
+            newest[named] = event.first_ms
+        return sorted(found)
 
     def reviews(self) -> list[list[str]]:
         """[subject, code] of what asks for a person's look, sorted."""
