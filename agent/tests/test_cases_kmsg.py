@@ -1,6 +1,6 @@
 """The kernel log cases of the field, through the real reader: a file in place of /dev/kmsg, or scripted read() calls.
 
-Class, weight and end of an event are the server's judgement; here the facts are tested.
+Here the facts are tested; class, weight, incidents and end of each case are in fleet/tests/test_field_verdicts.py.
 """
 
 from __future__ import annotations

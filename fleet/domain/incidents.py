@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleet.domain.rules import Rules
+from fleet.domain.rules.model import SEVERITIES
 from fleet.domain.slots import SLOT_S
 from fleet.domain.strips import StripRun
 
@@ -23,7 +24,8 @@ TOGETHER_SLOTS = 8  # two minutes
 BLIP_SLOTS = 4  # one minute
 BLIP_WEIGHT = 50  # a slot at or below this weight is never a blip
 NODE_LOST = "NODE_LOST"
-SEVERITIES = frozenset({"degraded", "down", "lost"})
+WISH = "RECOVERY_"  # reasons that are NVML's recovery action and nothing else
+OPENING = frozenset({"degraded", "down", "lost"})
 
 
 @dataclass(frozen=True)
@@ -95,14 +97,23 @@ class IncidentFacts:
         return found
 
     def leading_code(self, rules: Rules) -> str:
-        """The reason that tells most: least weight in the incident, then least weight by rule, earliest, by name."""
+        """The reason that tells most: least weight in the incident, a cause before what follows from it, least weight
+        by rule, earliest, greatest severity, by name.
 
-        def rank(entry: tuple[str, CodeSpan]) -> tuple[int, int, int, str]:
+        What follows: a symptom of another reason in the incident, and the driver's wish for an action beside the fault
+        that made it ask (fold.md 11).
+        """
+        codes = self.codes()
+
+        def rank(entry: tuple[str, CodeSpan]) -> tuple[int, bool, int, int, int, str]:
             code, span = entry
             rule = rules.reasons.get(code)
-            return span.weight, rule.weight if rule else 100, span.first_slot, code
+            if rule is None:
+                return span.weight, False, 100, span.first_slot, 0, code
+            follows = code.startswith(WISH) or any(other in codes for other in rule.symptom_of)
+            return span.weight, follows, rule.weight, span.first_slot, -SEVERITIES.index(rule.severity), code
 
-        return min(self.codes().items(), key=rank)[0]
+        return min(codes.items(), key=rank)[0]
 
     def party(self, rules: Rules, is_together: bool = False) -> str:
         """Whose fault; `is_together`: as part of a cluster-wide incident."""
@@ -123,7 +134,7 @@ def party_of(codes: Iterable[str], leading: str, rules: Rules, is_together: bool
 def opens(code: str, rules: Rules) -> bool:
     """Whether a slot with this reason is bad."""
     rule = rules.reasons.get(code)
-    return rule is not None and rule.severity in SEVERITIES and rule.party not in ("customer", "none")
+    return rule is not None and rule.severity in OPENING and rule.party not in ("customer", "none")
 
 
 def parts_of(subject: str, runs: Iterable[StripRun], rules: Rules) -> list[Part]:

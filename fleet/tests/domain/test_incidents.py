@@ -32,7 +32,7 @@ def test_a_fault_is_one_part_from_its_first_to_its_last_bad_slot() -> None:
     (incident,) = group([part])
     assert incident.lost_gpu_seconds == 22 * 15
     assert incident.scope == "gpu"
-    assert incident.leading_code(RULES) in ("GPU_MISSING", "XID_79")
+    assert incident.leading_code(RULES) == "XID_79"
     assert incident.party(RULES) == "infrastructure"
 
 
@@ -61,6 +61,26 @@ def test_a_dead_node_is_one_fault_and_not_eight() -> None:
     (incident,) = group(parts)
     assert incident.scope == "node"
     assert incident.lost_gpu_seconds == 8 * 20 * 15
+
+
+def test_a_cause_leads_whatever_follows_from_it_in_the_same_slot() -> None:
+    """Else the phase of a sample decides what an incident is called, and which nodes' share one."""
+
+    def leads(*codes: str) -> str:
+        verdict = Verdict(State.OBSERVED, 0, 0, 0, codes, ())
+        (incident,) = group(parts_of("g0", runs((20, verdict)), RULES))
+        return incident.leading_code(RULES)
+
+    assert leads("GPU_MISSING", "XID_79") == "XID_79"
+    assert leads("GPU_MISSING", "SXID_FABRIC") == "SXID_FABRIC"
+    assert leads("RECOVERY_REQUIRED", "XID_119") == "XID_119"
+    assert leads("GPU_MISSING", "RECOVERY_REQUIRED") == "GPU_MISSING"
+    assert leads("RECOVERY_REQUIRED") == "RECOVERY_REQUIRED"
+    assert leads("XID_119", "XID_79") == "XID_79"  # by severity: lost before down
+    before = Verdict(State.OBSERVED, 0, 0, 0, ("XID_62",), ())
+    after = Verdict(State.OBSERVED, 0, 0, 0, ("GPU_MISSING", "XID_62"), ())
+    (incident,) = group(parts_of("g0", runs((5, before), (20, after)), RULES))
+    assert incident.leading_code(RULES) == "XID_62"
 
 
 def test_two_faults_at_once_with_nothing_in_common_are_two() -> None:
