@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, pairwise
+from struct import unpack
 from typing import Any, NamedTuple
 
 import msgspec
@@ -61,8 +62,7 @@ CONSTANT = ("cluster", "node", "hw_id", "agent_id", "boot_id", "key_id", "droppe
 FLAGS = ("has_suspect_clock", "is_seq_conflict")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """What a pack says of one batch; `level`, `header`, `crc` are those of its gzip member, `size` is in the frame."""
 
     row: Row  # its body is empty
@@ -135,37 +135,20 @@ def read_skeleton(skeleton: bytes) -> list[Entry]:
     fields = msgspec.msgpack.decode(zstandard.decompress(skeleton))
     if fields["version"] != VERSION:
         raise PackError(f"a pack of version {fields['version']}")
-    hashes, crcs = fields["sha256"], fields["crc"]
+    hashes = fields["sha256"]
     count = len(hashes) // 32
-    columns = {name: spread(fields["columns"][name], count) for name in CONSTANT}
-    flags = {name: spread(fields["flags"][name], count) for name in FLAGS}
-    signatures, levels = spread(fields["signature"], count), spread(fields["level"], count)
-    headers = spread(fields["header"], count)
-    received = list(accumulate(fields["received_us"]))
-    seqs = fields["seq"] if fields["seq_steps"] is None else list(accumulate(fields["seq_steps"]))
-    sizes = list(accumulate(fields["size"]))
-
-    def known(at: int) -> dict[str, Any]:
-        named = {name: values[at] for name, values in columns.items()}
-        return {**named, **{name: bool(values[at]) for name, values in flags.items()}}
-
-    return [
-        Entry(
-            Row(
-                sha256=hashes[32 * at : 32 * at + 32],
-                body=b"",
-                received_us=received[at],
-                seq=seqs[at],
-                signature=signatures[at] or None,
-                **known(at),
-            ),
-            levels[at],
-            bytes.fromhex(headers[at]),
-            int.from_bytes(crcs[4 * at : 4 * at + 4], "big"),
-            sizes[at],
-        )
-        for at in range(count)
-    ]
+    columns = {name: spread(values, count) for name, values in fields["columns"].items()}
+    columns |= {name: spread([bool(flag) for flag in values], count) for name, values in fields["flags"].items()}
+    columns["sha256"] = [hashes[at : at + 32] for at in range(0, len(hashes), 32)]
+    columns["body"] = [b""] * count
+    columns["received_us"] = accumulate(fields["received_us"])
+    columns["seq"] = fields["seq"] if fields["seq_steps"] is None else accumulate(fields["seq_steps"])
+    columns["signature"] = spread([signature or None for signature in fields["signature"]], count)
+    rows = map(Row._make, zip(*(columns[name] for name in Row._fields), strict=True))
+    headers = spread([bytes.fromhex(header) for header in fields["header"]], count)
+    crcs = unpack(f">{count}I", fields["crc"])
+    sizes = accumulate(fields["size"])
+    return list(map(Entry._make, zip(rows, spread(fields["level"], count), headers, crcs, sizes, strict=True)))
 
 
 def read_parts(entries: Sequence[Entry], body: bytes) -> list[bytes]:

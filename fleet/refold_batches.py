@@ -18,7 +18,8 @@ from fleet.packs import PackError
 from fleet.waiting import Mark
 
 log = logging.getLogger(__name__)
-AHEAD_HOURS = 6
+AHEAD_HOURS = 6  # decoded
+AHEAD_BYTES_HOURS = 12  # not decoded yet: 20 MB of a node with 8 GPUs and 8 ports
 
 
 class Said(NamedTuple):
@@ -50,8 +51,8 @@ class NodeBatches:
         done: set[bytes] = set()
         waiting: list[Batch] = []
         for hour in range(first_hour, last_hour + 1):
-            if (hour - first_hour) % AHEAD_HOURS == 0:
-                until = min(hour + AHEAD_HOURS - 1, last_hour)
+            if (hour - first_hour) % AHEAD_BYTES_HOURS == 0:
+                until = min(hour + AHEAD_BYTES_HOURS - 1, last_hour)
                 fresh = batches_of([self.node_id], hour, until)
                 waiting += [one for one in fresh if one.has_bytes and one.sha256 not in done]
                 done.update(one.sha256 for one in fresh)
