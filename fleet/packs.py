@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, pairwise
@@ -137,7 +137,7 @@ def read_skeleton(skeleton: bytes) -> list[Entry]:
         raise PackError(f"a pack of version {fields['version']}")
     hashes = fields["sha256"]
     count = len(hashes) // 32
-    columns = {name: spread(values, count) for name, values in fields["columns"].items()}
+    columns: dict[str, Iterable[Any]] = {name: spread(values, count) for name, values in fields["columns"].items()}
     columns |= {name: spread([bool(flag) for flag in values], count) for name, values in fields["flags"].items()}
     columns["sha256"] = [hashes[at : at + 32] for at in range(0, len(hashes), 32)]
     columns["body"] = [b""] * count
