@@ -38,10 +38,12 @@ class Outbox(OutboxSamples):
         with self._lock, translated():
             return int(self._db.execute("SELECT count(*) FROM batches WHERE state=?", (QUEUED,)).fetchone()[0])
 
-    def lease(self, live_after_ms: int, skip: Optional[set[int]] = None) -> Optional[Batch]:
+    def lease(
+        self, live_after_ms: int, skip: Optional[set[int]] = None, live_only: bool = False
+    ) -> Optional[Batch]:
         """The next batch to send: the newest if made after `live_after_ms`, else the least tried, oldest first.
 
-        The batch cannot be evicted until `release` or one of the outcomes below is called.
+        With `live_only` the former or none. The batch cannot be evicted until `release` or one of the outcomes below is called.
         """
         columns = "SELECT id, seq, sha256, body, made_at, attempts FROM batches WHERE state=0"
         avoid = skip or set()
@@ -50,6 +52,8 @@ class Outbox(OutboxSamples):
             if row is None:
                 return None
             if row[4] < live_after_ms or row[5] > 0 or row[0] in avoid:
+                if live_only:
+                    return None
                 rows = self._db.execute(f"{columns} ORDER BY attempts, id LIMIT ?", (len(avoid) + 1,))
                 row = next((r for r in rows if r[0] not in avoid), None)
                 if row is None:

@@ -1,4 +1,8 @@
-"""The sender: one thread per node that delivers batches, live ones first, until each has its receipt."""
+"""The sender: one thread per node that delivers batches, live ones first, until each has its receipt.
+
+Two lanes: a server that has no room for the backlog now says when to come again, and until then only what is live is
+sent. A batch of the backlog says so in a header, so that such a server refuses it before a live one.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +60,8 @@ class Sender:
         self._stop = threading.Event()
         self._failures = 0
         self._marked: dict[int, dict[str, Any]] = {}  # receipted, not yet recorded: the disk is full
+        self._backlog_at = 0.0  # time.monotonic() before which only a live batch is sent
+        self._only_backlog_waits = False  # whether what `step` said last holds for the backlog alone
         self.result = "none"
         self.last_error = ""
         self.not_before = 0.0  # time.monotonic() before which nothing is sent
@@ -80,6 +86,8 @@ class Sender:
                 delay = retry_delay(5, self._rng)
             if delay is None:
                 self._wake.wait(IDLE_S)
+            elif delay > 0 and self._only_backlog_waits:
+                self._wake.wait(delay)  # ended by a new batch
             elif delay > 0:
                 self.not_before = time.monotonic() + delay
 
@@ -98,22 +106,26 @@ class Sender:
             wait = self._enrol.step(self._store.outbox)
             if wait is not None:
                 return wait
-        leased = self._store.lease(now.ts - LIVE_MS)
+        held_s = self._backlog_at - time.monotonic()
+        self._only_backlog_waits = held_s > 0
+        leased = self._store.lease(now.ts - LIVE_MS, live_only=held_s > 0)
         if leased is None:
-            return None
+            return held_s if held_s > 0 else None
+        self._only_backlog_waits = False
         outbox, batch = leased
+        is_backlog = batch.made_at < now.ts - LIVE_MS
         failpoints.reach("before_send")
         try:
-            reply = self._transport.post(batch.body, self._headers(outbox, batch))
+            reply = self._transport.post(batch.body, self._headers(outbox, batch, is_backlog))
         except (TransportError, AgentError) as error:  # no answer, or the key file cannot be read any more
             why = str(error)
             self.result, self.last_error = "fail", why
             self._settle(lambda: outbox.release(batch, now.ts, why, count=False))
             return self._failed(contract.Outcome(contract.RETRY, why))
         failpoints.reach("after_send")
-        return self._apply(outbox, batch, reply)
+        return self._apply(outbox, batch, reply, is_backlog)
 
-    def _apply(self, outbox: Outbox, batch: Batch, reply: Reply) -> Optional[float]:
+    def _apply(self, outbox: Outbox, batch: Batch, reply: Reply, is_backlog: bool) -> Optional[float]:
         now = self._clock.now()
         outcome = contract.decide(reply.status, reply.headers, reply.body, batch.sha256, batch.seq, now.ts / 1000)
         if outcome.action == contract.DELIVERED:
@@ -138,9 +150,13 @@ class Sender:
         if outcome.action == contract.SPLIT:
             return 0.0
         self.result = "fail"
-        counts = outcome.action == contract.RETRY and reply.status not in OF_THE_SERVER
+        has_no_room = reply.status in OF_THE_SERVER
+        counts = outcome.action == contract.RETRY and not has_no_room
         self._settle(lambda: outbox.release(batch, now.ts, outcome.why, count=counts))
-        return self._failed(outcome)
+        delay = self._failed(outcome)
+        if has_no_room and is_backlog:
+            self._backlog_at, self._only_backlog_waits = time.monotonic() + delay, True
+        return delay
 
     def _with_signature(self, outcome: contract.Outcome) -> contract.Outcome:
         """The outcome of a receipt once its signature was looked at: one that is not the log's own settles nothing."""
@@ -180,7 +196,7 @@ class Sender:
             if self._settle(lambda entry=entry: entry["outbox"].delivered(entry["batch"], now_ms, entry["sync"])):  # type: ignore[misc]
                 del self._marked[key]
 
-    def _headers(self, outbox: Outbox, batch: Batch) -> dict[str, str]:
+    def _headers(self, outbox: Outbox, batch: Batch, is_backlog: bool) -> dict[str, str]:
         headers = {"Content-Type": wire.CONTENT_TYPE, "Content-Encoding": "gzip", "User-Agent": "goodput-agent"}
         token = self._token()
         if token:
@@ -191,4 +207,6 @@ class Sender:
         signature = self._sign(wire.signed_message(bytes.fromhex(batch.sha256)))
         if signature:
             headers[wire.HEADER_SIGNATURE] = signature
+        if is_backlog:
+            headers[wire.HEADER_BACKLOG] = "1"
         return headers

@@ -199,13 +199,13 @@ class Store:
         """Keeps a value for `memory`, outside a sample."""
         self._guarded(lambda outbox: outbox.put(f"memory.{source}", value))
 
-    def lease(self, live_after_ms: int) -> Optional[tuple[Outbox, Batch]]:
-        """The next batch to send and the outbox that holds it."""
+    def lease(self, live_after_ms: int, live_only: bool = False) -> Optional[tuple[Outbox, Batch]]:
+        """The next batch to send, a live one or none with `live_only`, and the outbox that holds it."""
         outbox = self.outbox
-        batch = outbox.lease(live_after_ms)
+        batch = outbox.lease(live_after_ms, live_only=live_only)
         if batch is None and self._volatile is not None and self._disk is not None:
             outbox = self._disk
-            batch = outbox.lease(live_after_ms)
+            batch = outbox.lease(live_after_ms, live_only=live_only)
         return None if batch is None else (outbox, batch)
 
     def close(self) -> None:

@@ -31,6 +31,7 @@ MAX_RAW_BYTES = 8 << 20  # decompressed
 CONTENT_TYPE = "application/msgpack"
 HEADER_DROPPED = "X-Goodput-Dropped-Batches"
 HEADER_SIGNATURE = "X-Goodput-Signature"
+HEADER_BACKLOG = "X-Goodput-Backlog"  # `1` beside a batch that has waited: those of now may go before it (ADR 0014)
 SIGNATURE_DOMAIN = b"goodput batch v1\n"  # the signed message is this tag and the 32 bytes of the SHA-256
 RECEIPT_DOMAIN = b"goodput/receipt/v1\x00"  # the server's log signs receipts under this one
 ENROL_DOMAIN = b"goodput enrol v1\n"  # the same for an enrolment: another tag, so neither passes for the other

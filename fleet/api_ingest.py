@@ -35,6 +35,7 @@ from orgs.errors import KeyRefused
 
 RETRY_AFTER_SECONDS = 5
 REASONS = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
+BACKLOG = "HTTP_" + wire.HEADER_BACKLOG.upper().replace("-", "_")
 Read = Callable[[int], bytes]
 
 log = logging.getLogger(__name__)
@@ -110,8 +111,9 @@ def _take(meta: Mapping[str, Any], read: Read) -> Answer:
         connection.close()
         raise BatchRejected(503, "unavailable", "The database does not answer right now. Try again.") from error
     key.require("ingest")
-    quotas.check(key, length)
-    with turns.turn(key.org_id):
+    is_backlog = meta.get(BACKLOG) == "1"
+    quotas.check(key, length, is_backlog)
+    with turns.turn(key.org_id, is_backlog):
         body = _body(read, length)
         try:
             return Answer(202, ingest.receive(body, key, _own_headers(meta)).as_json())
@@ -129,7 +131,7 @@ def _count(said: Answer, seconds: float) -> None:
 
 
 def _own_headers(meta: Mapping[str, str]) -> dict[str, str]:
-    """The two headers of the wire."""
+    """The two headers of the wire that belong to the batch."""
     names = (wire.HEADER_DROPPED, wire.HEADER_SIGNATURE)
     return {name: meta[key] for name in names if (key := "HTTP_" + name.upper().replace("-", "_")) in meta}
 
@@ -195,6 +197,7 @@ class Batches(APIView):
         parameters=[
             OpenApiParameter(wire.HEADER_DROPPED, int, OpenApiParameter.HEADER, description="Cumulative evictions."),
             OpenApiParameter(wire.HEADER_SIGNATURE, str, OpenApiParameter.HEADER, description="Ed25519, base64."),
+            OpenApiParameter(wire.HEADER_BACKLOG, str, OpenApiParameter.HEADER, description="1: live ones may go first."),
         ],
         responses={202: ReceiptSerializer},
     )

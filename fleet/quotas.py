@@ -17,6 +17,7 @@ from orgs.buckets import Buckets, Rate
 from orgs.keys import KeyInfo
 
 BURST_S = 5.0  # seconds of its rate that who was quiet may send at once
+KEPT_S = 1.0  # seconds of it that a backlog leaves for what is live
 TELL_EVERY_S = 60.0
 
 log = logging.getLogger(__name__)
@@ -24,8 +25,9 @@ buckets = Buckets()
 _told_at: dict[int, float] = {}
 
 
-def check(key: KeyInfo, size: int) -> None:
+def check(key: KeyInfo, size: int, is_backlog: bool = False) -> None:
     """Count an upload of `size` bytes against all quotas of its key. Raises QuotaExceeded → 429, counted for none."""
+    kept_s = KEPT_S if is_backlog else 0.0
     whose = [("org", key.org_id, settings.GOODPUT_QUOTA_ORG)]
     if key.id:
         kind, limits = ("node", settings.GOODPUT_QUOTA_NODE) if key.node else ("key", settings.GOODPUT_QUOTA_KEY)
@@ -35,7 +37,7 @@ def check(key: KeyInfo, size: int) -> None:
         for unit, limit, amount in zip(("batches", "bytes"), limits, (1.0, float(size)), strict=True):
             if limit > 0:
                 share = limit / settings.GOODPUT_WEB_WORKERS
-                wanted.append(((f"{kind} {unit}", number), Rate(share, share * BURST_S), amount))
+                wanted.append(((f"{kind} {unit}", number), Rate(share, share * BURST_S, share * kept_s), amount))
     wait_s = buckets.take(*wanted)
     if wait_s > 0:
         _tell(key)

@@ -4,7 +4,9 @@ A web process has a few threads, and whoever is served holds one until its answe
 one org's agents, or one agent whose body trickles in, keeps everybody else waiting. So one thread is always left:
 
 - Another org was heard lately: an org that holds its share is refused at once (503 `busy`, the agent keeps the batch),
-  which costs next to nothing. The crowd's queue shrinks to nothing, and the other org's upload is served.
+  which costs next to nothing. The crowd's queue shrinks to nothing, and the other org's upload is served. What an agent
+  calls backlog leaves one thread of the share, too, so that what is live finds one. To call a backlog live gains nothing
+  over another org.
 - No other org was heard: nobody is harmed by waiting, so the upload waits for a thread of its own org. Not behind
   uploads that have all been standing for a second, since their bodies may never come.
 
@@ -39,9 +41,9 @@ class Turns:
         self._before_at = float("-inf")  # when any other org than that one was heard last
 
     @contextmanager
-    def turn(self, org: int) -> Iterator[None]:
+    def turn(self, org: int, is_backlog: bool = False) -> Iterator[None]:
         """Hold a thread for an upload of `org`. Raises Busy → 503 when the org has its share already."""
-        since = self._take(org)
+        since = self._take(org, is_backlog)
         try:
             yield
         finally:
@@ -52,15 +54,17 @@ class Turns:
                     del self._held[org]
                 self._freed.notify_all()
 
-    def _take(self, org: int) -> float:
+    def _take(self, org: int, is_backlog: bool) -> float:
         share = max(1, settings.GOODPUT_WEB_THREADS - 1)
         with self._freed:
             now = time.monotonic()
-            others_at = self._hear(org, now)
+            is_alone = now - self._hear(org, now) >= OTHERS_S
+            if is_backlog and not is_alone:
+                share = max(1, share - 1)
             until = now + STALLED_S
             while len(self._held.get(org, ())) >= share:
                 now = time.monotonic()
-                if now - others_at < OTHERS_S or now - self._held[org][-1] > STALLED_S or now >= until:
+                if not is_alone or now - self._held[org][-1] > STALLED_S or now >= until:
                     raise Busy("Other uploads of this org are being taken. Send this batch again.", _wait_s())
                 self._freed.wait(until - now)
             now = time.monotonic()

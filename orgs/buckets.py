@@ -16,10 +16,15 @@ MAX_BUCKETS = 50_000  # beyond this those are forgotten that were not asked for 
 
 @dataclass(frozen=True)
 class Rate:
-    """`per_s` tokens a second, at most `burst` of them saved up."""
+    """`per_s` tokens a second, at most `burst` of them saved up; who takes by this rate leaves `kept` of those."""
 
     per_s: float
     burst: float
+    kept: float = 0.0
+
+    def needed(self, tokens: float) -> float:
+        """What must be in the bucket for so many to be taken. More than it ever holds is taken when it is full."""
+        return min(tokens + self.kept, self.burst)
 
 
 @dataclass(slots=True)
@@ -37,17 +42,14 @@ class Buckets:
         self._lock = threading.Lock()
 
     def take(self, *wanted: tuple[tuple[str, object], Rate, float]) -> float:
-        """Takes (name, rate, tokens) of each bucket, or of none. 0.0, or the seconds to wait, at least 1.
-
-        A request for more than a bucket ever holds is served when the bucket is full, so that nothing waits for ever.
-        """
+        """Takes (name, rate, tokens) of each bucket, or of none. 0.0, or the seconds to wait, at least 1."""
         now = time.monotonic()
         with self._lock:
             found = [(self._filled(name, rate, now), rate, tokens) for name, rate, tokens in wanted]
             short = [
                 (bucket, rate, tokens)
                 for bucket, rate, tokens in found
-                if bucket.tokens < min(tokens, rate.burst) - 1e-9  # filled by additions of floats
+                if bucket.tokens < rate.needed(tokens) - 1e-9  # filled by additions of floats
             ]
             if not short:
                 for bucket, _, tokens in found:
@@ -86,6 +88,6 @@ class Buckets:
 
     @staticmethod
     def _turn(bucket: _Bucket, rate: Rate, tokens: float, now: float) -> float:
-        first = now + (min(tokens, rate.burst) - bucket.tokens) / rate.per_s
+        first = now + (rate.needed(tokens) - bucket.tokens) / rate.per_s
         bucket.turn = min(max(first, bucket.turn + tokens / rate.per_s), now + MOST_WAIT_S)
         return max(1.0, bucket.turn - now)

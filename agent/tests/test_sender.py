@@ -427,3 +427,83 @@ def test_a_server_that_has_no_room_now_leaves_the_live_batch_first(tmp_path, bac
         assert rig.sender.step() > 0
     assert rig.store.outbox.lease(rig.now_ms - 90_000).id == live.id
     rig.close()
+
+
+def _with_backlog(tmp_path, backend):
+    """A rig that could not send for some minutes, with a batch of now on top."""
+    rig = Rig(tmp_path, backend.url)
+    for _ in range(5):
+        rig.minute()
+        rig.store.assemble(rig.now_ms)
+    rig.now_ms += 600_000
+    _one_more(rig)
+    return rig
+
+
+def _one_more(rig):
+    """A batch of one sample, due at once."""
+    rig.sample()
+    rig.store.assemble(rig.now_ms)
+    rig.sender.not_before = 0.0  # without the phase of this node's uploads
+
+
+def test_a_batch_that_waited_says_so_and_a_live_one_says_nothing(tmp_path, backend):
+    rig = _with_backlog(tmp_path, backend)
+    newest = max(seq for _agent, seq, *_rest in rig.store.outbox.queued())
+    rig.drain()
+    said = {backend.receipt(body)["seq"]: headers.get("X-Goodput-Backlog") for _path, headers, body in backend.requests}
+    assert said.pop(newest) is None
+    assert len(said) >= 5
+    assert set(said.values()) == {"1"}
+    rig.close()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_without_room_for_the_backlog_still_gets_each_new_batch_at_once(tmp_path, backend, status):
+    """The sender's own thread: the backlog keeps to Retry-After, and what is made meanwhile does not wait with it."""
+    rig = _with_backlog(tmp_path, backend)
+    backend.wall_ms = lambda: rig.now_ms
+
+    def behave(handler, _body):
+        if handler.headers.get("X-Goodput-Backlog"):
+            handler.answer(status, b"", {"Retry-After": "900"})
+            return True
+        return False
+
+    backend.behave = behave
+    sending = threading.Thread(target=rig.sender.run, daemon=True)
+    sending.start()
+    try:
+        for delivered in (1, 2, 3):
+            _until(lambda: len(backend.requests) == delivered + 1)  # noqa: B023  the first live one, a refusal, others
+            assert len(backend.batches) == delivered
+            _one_more(rig)
+            rig.sender.wake()
+        _until(lambda: len(backend.batches) == 4)
+        late = [headers for _path, headers, _body in backend.requests if "X-Goodput-Backlog" in headers]
+        assert len(late) == 1, "the backlog waits as long as it was told"
+    finally:
+        rig.sender.stop()
+        sending.join(30)
+    assert not sending.is_alive()
+    assert rig.store.outbox.queued_count() >= 5, "nothing was lost"
+    backend.behave = None
+    rig.sender._backlog_at = 0.0
+    rig.drain()
+    assert rig.store.outbox.queued_count() == 0
+    rig.close()
+
+
+def test_a_live_batch_that_is_refused_keeps_to_what_it_was_told(tmp_path, backend):
+    rig = _with_backlog(tmp_path, backend)
+    backend.behave = lambda handler, _body: handler.answer(503, b"", {"Retry-After": "900"}) or True
+    assert rig.sender.step() >= 900
+    assert not rig.sender._only_backlog_waits
+    rig.close()
+
+
+def _until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

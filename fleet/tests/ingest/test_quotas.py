@@ -66,6 +66,22 @@ def test_i35_an_org_over_its_quota_is_refused_and_another_is_not(
     assert count(alpha) == 14
 
 
+def test_i35_a_backlog_leaves_a_second_of_its_quota_to_what_is_live(
+    alpha: Any, key_of: Any, settings: Any, clock: list[float]
+) -> None:
+    settings.GOODPUT_QUOTA_ORG = (2.0, 0.0)  # ten at once, then two a second
+    token, sent = key_of(alpha, "ingest"), bodies(14)
+    late = [post(body, token, HTTP_X_GOODPUT_BACKLOG="1") for body in sent[:10]]
+    assert [answer.status for answer in late] == [202] * 8 + [429] * 2
+    assert int(late[8].headers["retry-after"]) == 1, "when the second that it must leave is there and one more batch"
+    assert [post(body, token).status for body in sent[10:12]] == [202] * 2
+    assert post(sent[12], token).status == 429, "who calls all of it live has no more than the quota"
+    clock[0] += 1.0
+    assert post(sent[8], token, HTTP_X_GOODPUT_BACKLOG="1").status == 429
+    clock[0] += 0.5
+    assert post(sent[8], token, HTTP_X_GOODPUT_BACKLOG="1").status == 202
+
+
 def test_i35_a_crowd_is_told_to_come_back_one_after_the_other(
     alpha: Any, key_of: Any, settings: Any, clock: list[float]
 ) -> None:

@@ -30,18 +30,18 @@ def clock(monkeypatch: Any, settings: Any) -> list[float]:
 
 
 @contextlib.contextmanager
-def held(some: Turns, org: int, number: int) -> Iterator[None]:
+def held(some: Turns, org: int, number: int, is_backlog: bool = False) -> Iterator[None]:
     """So many uploads of an org under way."""
     with contextlib.ExitStack() as stack:
         for _ in range(number):
-            stack.enter_context(some.turn(org))
+            stack.enter_context(some.turn(org, is_backlog))
         yield
 
 
-def is_busy(some: Turns, org: int) -> bool:
+def is_busy(some: Turns, org: int, is_backlog: bool = False) -> bool:
     """Whether another upload of this org is refused now."""
     try:
-        with some.turn(org):
+        with some.turn(org, is_backlog):
             return False
     except Busy:
         return True
@@ -57,6 +57,26 @@ def test_i35_beside_another_org_the_share_is_all_threads_but_one(clock: list[flo
         assert is_busy(some, ALPHA), "refused at once, without a wait"
         assert not is_busy(some, BETA)
     assert not is_busy(some, ALPHA), "what was given back can be taken again"
+
+
+def test_i35_a_backlog_leaves_a_thread_of_its_orgs_share_to_what_is_live(clock: list[float], settings: Any) -> None:
+    some = Turns()
+    with some.turn(BETA):
+        pass
+    with held(some, ALPHA, THREADS - 2, is_backlog=True):
+        assert is_busy(some, ALPHA, is_backlog=True)
+        assert not is_busy(some, ALPHA)
+        with some.turn(ALPHA):
+            assert is_busy(some, ALPHA), "who calls all of it live has no more than the org's share"
+            assert not is_busy(some, BETA)
+    settings.GOODPUT_WEB_THREADS = 2
+    assert not is_busy(some, ALPHA, is_backlog=True), "a share of one thread is everybody's"
+
+
+def test_i35_the_backlog_of_an_org_alone_may_hold_its_whole_share(clock: list[float]) -> None:
+    some = Turns()
+    with held(some, ALPHA, THREADS - 2, is_backlog=True):
+        assert not is_busy(some, ALPHA, is_backlog=True)
 
 
 def test_i35_an_org_alone_waits_for_its_own_uploads_and_is_not_refused(clock: list[float]) -> None:
@@ -131,3 +151,22 @@ def test_i25_bodies_that_trickle_in_with_a_key_hold_up_their_own_org_only(
         for seq in range(3):
             assert server.talk(request(packed(seq=seq)[0], theirs))[0].status == 202
     assert (count(alpha), count(beta)) == (0, 3)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_i35_a_live_batch_is_served_while_the_backlog_of_its_org_is_refused(
+    server: Server, alpha: Any, beta: Any, token: str, key_of: Any
+) -> None:
+    """Bodies of the backlog that stand hold all that it may hold, in the real server."""
+    assert server.talk(request(packed(seq=1)[0], key_of(beta, "ingest")))[0].status == 202
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(server.connect()) for _ in range(12)]
+        for one in slow:
+            one.sendall(request(b"\x1f", token, Content_Length=500, X_Goodput_Backlog="1"))
+        began = time.monotonic()
+        while server.talk(request(b"no gzip", token, X_Goodput_Backlog="1"))[0].code != "busy":
+            assert time.monotonic() - began < 60
+        for seq in range(3):
+            assert server.talk(request(packed(seq=seq)[0], token, X_Goodput_Backlog="1"))[0].code == "busy"
+            assert server.talk(request(packed(seq=seq)[0], token))[0].status == 202
+    assert (count(alpha), count(beta)) == (3, 1)

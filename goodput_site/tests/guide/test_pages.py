@@ -120,6 +120,12 @@ def test_the_guide_says_what_the_specification_says(reader: Client) -> None:
         assert words in text, words
 
 
+def test_the_contract_names_every_header_that_an_agent_may_send(reader: Client) -> None:
+    text = next(content.text_of(page, "http://x") for page in content.PAGES if page.name == "data-contract")
+    for name in [value for key, value in vars(wire).items() if key.startswith("HEADER_")]:
+        assert name in text, name
+
+
 def test_links_inside_the_guide_lead_somewhere(reader: Client) -> None:
     for page in content.PAGES:
         for href in set(re.findall(r'href="(/(?!static/)[^"#]*)', reader.get(page.path).content.decode())):
