@@ -84,7 +84,8 @@ def issue_report(
     if left := waiting(period.end_ms):
         raise ReportError(f"{left} received batches are not in the strips yet. Try again shortly.", "facts_waiting")
     with transaction.atomic():
-        Contract.objects.select_for_update().get(pk=contract.pk)
+        # All of them: what a contract of the same group asks for counts here (`_with_group`).
+        list(Contract.objects.select_for_update().order_by("pk").values_list("pk", flat=True))
         before = _last_issued(contract, month)
         if before is not None and not reason.strip():
             raise ReportError(f"{month} is issued already. A restatement says why.", "reason_needed", "reason")
@@ -119,7 +120,8 @@ def _open_claim(report: Report, actor: Actor) -> None:
     that is filed already stays, and the new one asks for what is missing to it.
     """
     amount, note = _with_group(report)
-    for earlier in Claim.objects.filter(report__contract=report.contract, report__month=report.month):
+    mine = Claim.objects.filter(report__contract=report.contract, report__month=report.month).order_by("pk")
+    for earlier in mine.select_for_update(of=("self",)):  # as it stands once whoever files it just now is done
         if earlier.status == Claim.Status.DRAFT:
             Claim.objects.filter(pk=earlier.pk, status=earlier.status).update(
                 status=Claim.Status.WRITTEN_OFF, closed_at=report.issued_at
