@@ -38,12 +38,11 @@ class Outbox(OutboxSamples):
         with self._lock, translated():
             return int(self._db.execute("SELECT count(*) FROM batches WHERE state=?", (QUEUED,)).fetchone()[0])
 
-    def lease(
-        self, live_after_ms: int, skip: Optional[set[int]] = None, live_only: bool = False
-    ) -> Optional[Batch]:
+    def lease(self, live_after_ms: int, skip: Optional[set[int]] = None, live_only: bool = False) -> Optional[Batch]:
         """The next batch to send: the newest if made after `live_after_ms`, else the least tried, oldest first.
 
-        With `live_only` the former or none. The batch cannot be evicted until `release` or one of the outcomes below is called.
+        With `live_only` the former or none. The batch cannot be evicted until `release` or one of the outcomes below is
+        called.
         """
         columns = "SELECT id, seq, sha256, body, made_at, attempts FROM batches WHERE state=0"
         avoid = skip or set()

@@ -197,7 +197,9 @@ class Batches(APIView):
         parameters=[
             OpenApiParameter(wire.HEADER_DROPPED, int, OpenApiParameter.HEADER, description="Cumulative evictions."),
             OpenApiParameter(wire.HEADER_SIGNATURE, str, OpenApiParameter.HEADER, description="Ed25519, base64."),
-            OpenApiParameter(wire.HEADER_BACKLOG, str, OpenApiParameter.HEADER, description="1: live ones may go first."),
+            OpenApiParameter(
+                wire.HEADER_BACKLOG, str, OpenApiParameter.HEADER, description="1: live ones may go first."
+            ),
         ],
         responses={202: ReceiptSerializer},
     )

@@ -5,8 +5,8 @@ one org's agents, or one agent whose body trickles in, keeps everybody else wait
 
 - Another org was heard lately: an org that holds its share is refused at once (503 `busy`, the agent keeps the batch),
   which costs next to nothing. The crowd's queue shrinks to nothing, and the other org's upload is served. What an agent
-  calls backlog leaves one thread of the share, too, so that what is live finds one. To call a backlog live gains nothing
-  over another org.
+  calls backlog leaves one thread of the share, too, so that what is live finds one. To call a backlog live gains
+  nothing over another org.
 - No other org was heard: nobody is harmed by waiting, so the upload waits for a thread of its own org. Not behind
   uploads that have all been standing for a second, since their bodies may never come.
 
