@@ -1,7 +1,7 @@
 """The NVML cases of the field: each report is played by the stand-in driver and read by the real collector.
 
 The reports are console text of other tools, so each case says which answers of the driver stand for it. Weight and end
-are the server's judgement; here the facts are tested.
+are in fleet/tests/test_field_readings.py; here the facts are tested.
 """
 
 from __future__ import annotations
