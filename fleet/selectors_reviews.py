@@ -18,6 +18,7 @@ from fleet.selectors import visible_clusters
 from fleet.selectors_live import reason_of, title_of, to_ms
 
 MOST_REVIEWS = 50
+CONTESTED = "It was busy and drew more than half its power meanwhile, so nothing is lowered: contested."
 RECENT = timedelta(hours=24)  # what the consoles count
 
 
@@ -59,6 +60,12 @@ class ReviewLine:
         """What it means, and what to look at."""
         reason = reason_of(self.code)
         return reason.explanation if reason else ""
+
+    @property
+    def why(self) -> str:
+        """What makes it ask where the explanation doesn't say so: the device worked although the rule says down."""
+        reason = reason_of(self.code)
+        return CONTESTED if reason and reason.lowers and not reason.review else ""
 
     @property
     def lasted_s(self) -> int:
@@ -206,6 +213,17 @@ class ReviewCount:
 
 
 NAMED = 3
+
+
+def count_asking(now: datetime, clusters: Collection[int] | None = None, node_id: int | None = None) -> int:
+    """How many subjects asked for a look in the last 24 hours and got none, each once per code. One query."""
+    since = slot_of(to_ms(now - RECENT))
+    rows = _all().filter(~looked_at(), end_slot__gt=since, hour__gte=hour_of_slot(since))
+    if clusters is not None:
+        rows = rows.filter(node__cluster__in=clusters)
+    if node_id is not None:
+        rows = rows.filter(node=node_id)
+    return rows.order_by().values("node", "subject", "code").distinct().count()
 
 
 def recent_reviews(now: datetime) -> list[ReviewCount]:

@@ -25,6 +25,7 @@ from fleet.reading import AnyPeriod, BadPeriod, period_of
 from fleet.selectors import Filter, Fleet, Period, get_fleet, read_nodes, visible_clusters
 from fleet.selectors_days import get_days
 from fleet.selectors_live import WORDS
+from fleet.selectors_reviews import count_asking
 from fleet.services import remove_simulated
 from orgs.access import is_open_to_all
 from orgs.middleware import honours_clusters
@@ -106,6 +107,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
         "periods": periods(found.period),
         "attention": shortened(troubles, ATTENTION_ON_PAGE),
         "attention_count": len(troubles),
+        "asking": count_asking(timezone.now(), visible_clusters(request.access.clusters)),  # type: ignore[attr-defined]
         "every": EVERY_SECONDS if found.node_count else EVERY_SECONDS_EMPTY,
         "is_roomy": sum(len(cluster.nodes) for cluster in found.clusters) <= ROOMY_NODES,
         "ticks": ticks(found),

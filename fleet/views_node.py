@@ -24,7 +24,7 @@ from fleet.selectors_dated import get_node_note, window_lines, windows_of_hour, 
 from fleet.selectors_days import get_days
 from fleet.selectors_live import to_ms
 from fleet.selectors_node import NodePage, find_node, get_node_page
-from fleet.selectors_reviews import list_reviews
+from fleet.selectors_reviews import count_asking, list_reviews
 from fleet.selectors_timeline import get_timeline, readings_of
 from fleet.views import EVERY_SECONDS, finish, is_part, periods, shows_period, ticks
 from fleet.views_incidents import may_write
@@ -80,6 +80,7 @@ def node(request: HttpRequest, node_id: int) -> HttpResponse:
         "every": EVERY_SECONDS,
         "ticks": ticks(page),  # type: ignore[arg-type]  # a NodePage has the two fields that it reads
         "values": _values(page),
+        "asking_now": count_asking(now, node_id=found.pk),
         "event_hours": min(EVENT_HOURS, page.period.hours),
         "endpoint": request.build_absolute_uri("/v1/batches"),
         "needs_key": not is_open_to_all(request.org.slug),  # type: ignore[attr-defined]
