@@ -212,6 +212,10 @@ Explained = shape(
     party=s.ChoiceField(PARTIES),
     category=s.ChoiceField(CATEGORIES),
     weight=s.IntegerField(**WEIGHT),
+    share=s.IntegerField(
+        allow_null=True,
+        help_text="The slot's own weight where it was lowered for a part of its time or of the GPU only.",
+    ),
     needs=text(),
     ends=text(),
     action=text(),
@@ -353,6 +357,9 @@ RuleSet = shape(
     found=s.BooleanField(),
     amendments=Amendment(many=True, help_text="The org's own rules for the reasons of this slot."),
 )
+OddPort = shape(
+    "OddPort", name=s.CharField(), state=text(), phys_state=text(), link_downed=whole(help_text="Since the one before.")
+)
 Sample = shape(
     "Sample",
     at=s.DateTimeField(),
@@ -361,6 +368,7 @@ Sample = shape(
     gpu=s.DictField(help_text="The wire's keys as received."),
     sources=s.DictField(child=s.CharField()),
     pci=text(),
+    ports=OddPort(many=True, help_text="Those of the node that were not plainly up."),
     clock_good=s.BooleanField(),
     batch_sha256=s.CharField(),
     received_at=s.DateTimeField(),

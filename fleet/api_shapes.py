@@ -18,7 +18,7 @@ from fleet.models import Incident, IncidentNote
 from fleet.selectors_api import GpuLine, NodeLine, Span
 from fleet.selectors_api_availability import KNOWN, Group, Tally
 from fleet.selectors_api_explain import Explanation
-from fleet.selectors_api_facts import Fact
+from fleet.selectors_api_facts import Fact, odd_ports
 from fleet.selectors_api_time import HourLine, SlotRun
 from fleet.selectors_live import Condition, Gpu, state_word, title_of
 
@@ -244,6 +244,7 @@ def sample(fact: Fact, uuid: str, bus_id: str) -> dict[str, Any]:
         "gpu": {name: _value(value) for name, value in values.items() if value is not None},
         "sources": dict(interval.sources or {}),
         "pci": (interval.pci or {}).get(bus_id),
+        "ports": odd_ports(interval),
         "clock_good": fact.is_clock_good,
         "batch_sha256": fact.sha256.hex(),
         "received_at": stamp(fact.received_at),
@@ -265,6 +266,7 @@ def explained(each: Explained) -> dict[str, Any]:
         "party": each.party,
         "category": each.category,
         "weight": each.weight,
+        "share": each.share,
         "needs": each.needs or None,
         "ends": each.ends or None,
         "action": each.action or None,

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from fleet.domain.placement import Item, place
+from fleet.domain.ports import FLAPS
 from fleet.domain.receipts import ReceivedBatch
 from fleet.domain.slots import SLOT_MS
 from fleet.domain.state import NO_FIT
@@ -41,6 +42,18 @@ class Fact:
     def order(self) -> tuple[int, str, int, int]:
         """Where it stands among others; a cursor's place too."""
         return self.ms, self.sha256.hex(), self.position, self.sub
+
+
+def odd_ports(interval: Any) -> list[dict[str, Any]]:
+    """Of a sample, the ports that are not plainly up: name, state, phys_state, how often its link went down since the
+    sample before."""
+    out = []
+    for port in interval.ib_ports:
+        downs = (port.counters or {}).get(FLAPS, 0)
+        if port.state != "ACTIVE" or downs:
+            name = f"{port.device}/{port.port}"
+            out.append({"name": name, "state": port.state, "phys_state": port.phys_state, "link_downed": downs})
+    return out
 
 
 def list_facts(nodes: Sequence[int], span: Span, *, events: bool | None = None) -> list[Fact]:

@@ -215,12 +215,15 @@ class ReviewCount:
 NAMED = 3
 
 
-def count_asking(now: datetime, clusters: Collection[int] | None = None, node_id: int | None = None) -> int:
-    """How many subjects asked for a look in the last 24 hours and got none, each once per code. One query."""
+def count_asking(now: datetime, within: Collection[str] = (), node_id: int | None = None) -> int:
+    """How many subjects asked for a look in the last 24 hours and got none, each once per code. One query.
+
+    `within` names the clusters; nothing: all.
+    """
     since = slot_of(to_ms(now - RECENT))
     rows = _all().filter(~looked_at(), end_slot__gt=since, hour__gte=hour_of_slot(since))
-    if clusters is not None:
-        rows = rows.filter(node__cluster__in=clusters)
+    if within:
+        rows = rows.filter(node__cluster__name__in=within)
     if node_id is not None:
         rows = rows.filter(node=node_id)
     return rows.order_by().values("node", "subject", "code").distinct().count()

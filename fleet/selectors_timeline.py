@@ -17,15 +17,17 @@ from fleet.node_events import EventLine, devices_at, line_of
 from fleet.reading import Period
 from fleet.selectors import read_nodes, visible_clusters
 from fleet.selectors_api_explain import Explanation, get_explanation
-from fleet.selectors_api_facts import Fact
+from fleet.selectors_api_facts import Fact, odd_ports
 from fleet.selectors_hours import Window, load_bodies
 from fleet.selectors_live import MARKS, Gpu, state_word, title_of, to_ms
+from fleet.selectors_reviews import ReviewLine, list_reviews
 
 READINGS = (  # key, label, unit, divisor
     ("temperature", "temperature", "°C", 1),
     ("sm_clock", "SM clock", "MHz", 1),
     ("sm_clock_max", "SM clock, greatest", "MHz", 1),
     ("power", "power", "W", 1000),
+    ("power_limit", "power limit", "W", 1000),
     ("gpu_utilization", "GPU busy", "%", 1),
     ("memory_used", "memory used", "GiB", 1 << 30),
     ("ecc_corrected", "ECC corrected", "", 1),
@@ -35,6 +37,7 @@ READINGS = (  # key, label, unit, divisor
     ("nvlink_inactive", "NVLinks inactive", "", 1),
     ("recovery_action", "recovery action", "", 1),
 )
+SHORT = {"nvml": "NVML", "ib": "ports", "kmsg": "kernel log", "pci": "PCI"}
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Cell:
     verdict: Verdict
     reasons: tuple[str, ...]
     is_chosen: bool
+    is_early: bool = False
 
     @property
     def width(self) -> int:
@@ -85,6 +89,9 @@ class Sample:
     is_listed: bool
     readings: tuple[tuple[str, str], ...]
     sources: tuple[tuple[str, str], ...]
+    pci: str = ""
+    ports: tuple[str, ...] = ()
+    nvml_error: int | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,22 @@ class Timeline:
     samples: tuple[Sample, ...]
     events: tuple[EventLine, ...]
     is_future: bool
+    reviews: tuple[ReviewLine, ...] = ()
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the slot lies before its first sample."""
+        return any(cell.is_early and cell.is_chosen for cell in self.lane.cells)
+
+    @property
+    def within(self) -> tuple[Sample, ...]:
+        """The samples that lie in the slot."""
+        return tuple(one for one in self.samples if one.is_within)
+
+    @property
+    def beside(self) -> tuple[Sample, ...]:
+        """The samples around the slot."""
+        return tuple(one for one in self.samples if not one.is_within)
 
     @property
     def css(self) -> str:
@@ -174,6 +197,7 @@ def get_timeline(now: datetime, node: Node, place: int, slot: int) -> Timeline |
         lane=lane,
         explanation=explanation,
         reasons=explanation.reasons if explanation.run.rules else explain(verdict, load_rules()),
+        reviews=tuple(one for one in list_reviews(node.pk, slot, slot + 1) if one.subject in (f"g{place}", "n")),
         word=state_word(str(verdict.state), verdict.nominal),
         mark=str(verdict.state) if verdict.state in MARKS else "",
         samples=tuple(_sample(fact, lane.uuid, bus_id, slot) for fact in explanation.samples),
@@ -189,8 +213,11 @@ def _cells(row: HourRow | None, subject: str, hour: int, slot: int, now_ms: int)
     else:
         runs = [(run.first_slot, run.end_slot, run.verdict) for run in row.runs(subject)]
     cells = []
-    for first, end, verdict in runs:
-        is_open = verdict == UNKNOWN_PROVISIONAL and end * SLOT_MS > now_ms - 180_000
+    for at, (first, end, verdict) in enumerate(runs):
+        is_early = (
+            verdict == UNKNOWN_PROVISIONAL and at < len(runs) - 1
+        )  # what follows is closed: nothing was heard yet
+        is_open = is_early or (verdict == UNKNOWN_PROVISIONAL and end * SLOT_MS > now_ms - 180_000)
         word = "none" if is_open else state_word(str(verdict.state), verdict.nominal)
         cells.append(
             Cell(
@@ -203,6 +230,7 @@ def _cells(row: HourRow | None, subject: str, hour: int, slot: int, now_ms: int)
                 verdict=verdict,
                 reasons=tuple(title_of(code) for code in (*verdict.certain, *verdict.possible)),
                 is_chosen=first <= slot < end,
+                is_early=is_early,
             )
         )
     return tuple(cells)
@@ -219,8 +247,20 @@ def _sample(fact: Fact, uuid: str, bus_id: str, slot: int) -> Sample:
         is_within=fact.ms // SLOT_MS == slot,
         is_listed=gpu is not None,
         readings=readings_of(gpu) if gpu is not None else (),
-        sources=tuple(sorted((fact.interval.sources or {}).items())),
+        sources=tuple(
+            (SHORT.get(name, name), status) for name, status in sorted((fact.interval.sources or {}).items())
+        ),
+        pci=(fact.interval.pci or {}).get(bus_id, ""),
+        ports=tuple(map(_port_words, odd_ports(fact.interval))),
+        nvml_error=fact.interval.nvml_error,
     )
+
+
+def _port_words(port: dict[str, Any]) -> str:
+    """`port mlx5_0/1 DOWN (Disabled)`, `port mlx5_0/1 ACTIVE, went down and up × 2`."""
+    phys = f" ({port['phys_state']})" if port["phys_state"] else ""
+    downs = f", went down × {port['link_downed']}" if port["link_downed"] else ""
+    return f"port {port['name']} {port['state']}{phys}{downs}"
 
 
 def readings_of(gpu: Any) -> tuple[tuple[str, str], ...]:
@@ -233,6 +273,10 @@ def readings_of(gpu: Any) -> tuple[tuple[str, str], ...]:
             out.append((label, f"{shown} {unit}".rstrip()))
     if gpu.throttle_reasons is not None:
         out.append(("clocks event reasons", f"0x{gpu.throttle_reasons:x}"))
+    spent = {name: ms for name, ms in (gpu.throttle_time or {}).items() if ms}
+    if spent:
+        words = ", ".join(f"{name.replace('_', ' ')} {ms / 1000:.1f} s" for name, ms in sorted(spent.items()))
+        out.append(("throttled since the last", words))
     if gpu.row_remap is not None:
         flags = [name for name in ("pending", "failed") if getattr(gpu.row_remap, name)]
         out.append(("row remapping", ", ".join(flags) or "nothing pending"))

@@ -107,7 +107,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
         "periods": periods(found.period),
         "attention": shortened(troubles, ATTENTION_ON_PAGE),
         "attention_count": len(troubles),
-        "asking": count_asking(timezone.now(), visible_clusters(request.access.clusters)),  # type: ignore[attr-defined]
+        "asking": count_asking(timezone.now(), request.access.clusters),  # type: ignore[attr-defined]
         "every": EVERY_SECONDS if found.node_count else EVERY_SECONDS_EMPTY,
         "is_roomy": sum(len(cluster.nodes) for cluster in found.clusters) <= ROOMY_NODES,
         "ticks": ticks(found),

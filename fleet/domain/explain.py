@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleet.domain.rules import Reason, Rules
 from fleet.domain.verdicts import State, Verdict
@@ -50,7 +50,10 @@ _NEEDS = {
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One reason of a verdict in words; `holds` is `certain` or `possible`."""
+    """One reason of a verdict in words; `holds` is `certain` or `possible`.
+
+    `share`: the slot's own weight where the reason lowered it for a part of its time or of the GPU only; else None.
+    """
 
     code: str
     holds: str
@@ -63,11 +66,15 @@ class Explained:
     ends: str
     action: str
     sources: tuple[str, ...]
+    share: int | None = None
 
 
 def explain(verdict: Verdict, rules: Rules) -> tuple[Explained, ...]:
     """The verdict's reasons in words, certain ones first; a code that the rule set does not know is said to be so."""
     out = [_explained(code, "certain", rules) for code in verdict.certain]
+    lowering = [at for at, one in enumerate(out) if one.weight < 100]
+    if len(lowering) == 1 and verdict.nominal is not None and out[lowering[0]].weight < verdict.nominal:
+        out[lowering[0]] = replace(out[lowering[0]], share=verdict.nominal)
     return tuple(out + [_explained(code, "possible", rules) for code in verdict.possible])
 
 

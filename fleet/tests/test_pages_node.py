@@ -16,7 +16,7 @@ from django_tenants.utils import tenant_context
 
 from fleet.decode import gunzip
 from fleet.domain.rules import load_rules
-from fleet.domain.slots import SLOT_MS, slot_of
+from fleet.domain.slots import HOUR_MS, SLOT_MS, slot_of
 from fleet.fleet_json import when
 from fleet.folding import fold_waiting
 from fleet.ingest import receive
@@ -26,7 +26,7 @@ from fleet.selectors_live import to_ms
 from fleet.selectors_node import unknown_keys
 from fleet.selectors_plain import read_plain
 from fleet.selectors_reviews import list_reviews
-from fleet.tests.bodies import interval, packed
+from fleet.tests.bodies import gpu, interval, packed
 from fleet.tests.test_pages import fill, text_of
 from orgs.keys import KeyInfo
 from orgs.models import Membership, User
@@ -217,7 +217,7 @@ def test_a_page_asks_the_database_a_bounded_number_of_times(
 ) -> None:
     fill(alpha, nodes=2, minutes=10)
     client, node_id = client_of(ada), only_node(alpha)
-    for path, most in ((f"nodes/{node_id}/", 40), (f"nodes/{node_id}/gpus/1/", 43)):
+    for path, most in ((f"nodes/{node_id}/", 42), (f"nodes/{node_id}/gpus/1/", 45)):
         with django_assert_max_num_queries(most):
             assert client.get(f"/o/alpha/{path}").status_code == 200
 
@@ -271,7 +271,39 @@ def test_an_hour_without_evidence_is_unknown(alpha: Any, ada: Any, client_of: An
     slot = slot_of(to_ms(timezone.now())) - 5760
     words = text_of(client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha)}/gpus/0/?at={at_slot(slot)}"))
     assert "Unknown: No data" in words
-    assert "No sample lies in or near this slot." in words
+    assert "No sample in this slot" in words
+    assert "None lies near it either." in words
+
+
+def test_a_slot_shows_the_facts_that_decided_it(alpha: Any, ada: Any, client_of: Any) -> None:
+    """The time counter and the share of a throttled slot, the PCI bus's word of a lost GPU, a port that is down."""
+    first = (int(timezone.now().timestamp() * 1000) // SLOT_MS - 12) * SLOT_MS + SLOT_MS // 2
+    port = {"device": "mlx5_0", "port": 1, "state": "DOWN", "phys_state": "Polling"}
+    hot = gpu(0, sm_clock=990, throttle_time={"hw_thermal": 6000}, power_limit=700_000)
+    samples = [
+        interval(first + k * SLOT_MS, gpus=2, ib_ports=[port], pci={"0000:10:00.0": "present", "0000:11:00.0": "dead"})
+        | ({"gpus": [hot]} if k else {})
+        for k in range(4)
+    ]
+    store(alpha, intervals=samples)
+    page, node_id = client_of(ada), only_node(alpha, "n1")
+    at = at_slot(first // SLOT_MS + 2)
+    words = text_of(page.get(f"/o/alpha/nodes/{node_id}/gpus/0/?at={at}"))
+    assert "hw thermal 6.0 s" in words
+    assert "50 of 100 when it is all of it; 80 for this slot’s share" in words
+    assert "700.0 W" in words
+    assert "port mlx5_0/1 DOWN (Polling)" in words
+    words = text_of(page.get(f"/o/alpha/nodes/{node_id}/gpus/1/?at={at}"))
+    assert "This sample does not list the GPU; the PCI bus says that it is dead." in words
+
+
+def test_a_slot_before_the_first_sample_says_so(alpha: Any, ada: Any, client_of: Any) -> None:
+    first = (int(timezone.now().timestamp() * 1000) // HOUR_MS) * HOUR_MS - 30 * 60_000 + SLOT_MS // 2
+    store(alpha, intervals=[interval(first + k * SLOT_MS) for k in range(4)])
+    at = at_slot(first // SLOT_MS - 20)
+    words = text_of(client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha, 'n1')}/gpus/0/?at={at}"))
+    assert "Unknown: before the first sample" in words
+    assert words.count("Not closed yet") == 1  # after the last sample, in the list of the hour
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,8 @@ def lines(found: Explanation) -> Iterator[str]:
     yield f"  {one['meaning']}"
     for reason in one["reasons"]:
         yield f"  {reason['code']} ({reason['holds']}): {reason['title']}. {reason['explanation']}"
-        yield f"    party {reason['party']}, weight {reason['weight']}, contract category {reason['category']}"
+        share = f", {reason['share']} for the share of this slot" if reason["share"] is not None else ""
+        yield f"    party {reason['party']}, weight {reason['weight']}{share}, contract category {reason['category']}"
         for label, key in (("needs", "needs"), ("ends with", "ends"), ("do", "action")):
             if reason[key]:
                 yield f"    {label}: {reason[key]}"
@@ -117,6 +118,11 @@ def lines(found: Explanation) -> Iterator[str]:
 def _reading(sample: dict[str, Any]) -> str:
     """The values of a sample that rules look at."""
     sources = " ".join(f"{name}={status}" for name, status in sorted(sample["sources"].items()))
+    ports = ", ".join(
+        f"port {one['name']} {one['state']}" + (f", went down {one['link_downed']} times" if one["link_downed"] else "")
+        for one in sample["ports"]
+    )
+    sources = f"{ports}; {sources}" if ports else sources
     if not sample["listed"]:
         pci = f", PCI {sample['pci']}" if sample["pci"] else ""
         return f"NVML does not list it{pci}; {sources}"
