@@ -38,7 +38,7 @@ def model_node(org: Any, hours: int) -> None:
     """One simulated node's day, folded; its quiet hours again for every hour back to `hours` ago."""
     from django.utils import timezone
 
-    from fleet.bodies import compress, load_row
+    from fleet.bodies import load_row, pack_row
     from fleet.folding import fold_waiting
     from fleet.ingest import receive
     from fleet.models import NodeHour
@@ -54,7 +54,7 @@ def model_node(org: Any, hours: int) -> None:
     for back in range(1, hours - len(proper) + 1):
         row.hour = proper[0].hour - back
         values = {field.name: getattr(proper[1], field.name) for field in NodeHour._meta.fields if field.name != "pk"}
-        past.append(NodeHour(**{**values, "hour": row.hour, "body": compress(row.to_bytes()), "is_final": True}))
+        past.append(NodeHour(**{**values, "hour": row.hour, "body": pack_row(row), "is_final": True}))
     NodeHour.objects.bulk_create(past, batch_size=2000)
 
 

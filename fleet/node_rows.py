@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fleet.bodies import compress, load_row
+from fleet.bodies import load_row, pack_row
 from fleet.day_sums import DAY_HOURS, refresh_days
 from fleet.domain.strips import HourRow
 from fleet.domain.verdicts import State
@@ -82,8 +82,7 @@ def remove_hours(node_id: int, hours: Sequence[int]) -> None:
 
 
 def _values(node_id: int, hour: int, row: HourRow) -> tuple[Any, ...]:
-    body = compress(row.to_bytes())
-    return (node_id, hour, body, row.rules_version, row.final, row.closed_by, *_sums(row))
+    return (node_id, hour, pack_row(row), row.rules_version, row.final, row.closed_by, *_sums(row))
 
 
 def _sums(row: HourRow) -> list[int]:

@@ -196,6 +196,11 @@ class NodeState:
         text = json.dumps(head, separators=(",", ":"), ensure_ascii=False, check_circular=False).encode()
         return len(text).to_bytes(3, "big") + text + ids.tail()
 
+    @staticmethod
+    def text_of(raw: bytes) -> bytes:
+        """The bytes of a state without the tail of its identities."""
+        return raw[: 3 + int.from_bytes(raw[:3], "big")]
+
     @classmethod
     def from_bytes(cls, raw: bytes, is_sealed: bool = False) -> NodeState:
         """The state with these bytes; of a sealed hour older formats as well. Raises OtherFormat."""

@@ -230,6 +230,10 @@ class HourRow:
 
     def to_bytes(self) -> bytes:
         """The canonical bytes, not compressed."""
+        return b"".join(self.parts())
+
+    def parts(self) -> tuple[bytes, bytes, bytes, bytes]:
+        """The canonical bytes by their kinds: the header, identities and digest, the strips, the closing state."""
         subjects = sorted(s for s, strip in self._strips.items() if any(strip))
         used = set().union(*(set(self._strips[s]) for s in subjects)) if subjects else set()
         keep = [0, *sorted((used - {0}), key=lambda i: _sort_key(self._table[i]))]
@@ -256,7 +260,7 @@ class HourRow:
         strips = b"".join(places)
         tail = ids.tail()
         size = len(header).to_bytes(4, "big") + len(tail).to_bytes(2, "big")
-        return b"".join((MAGIC, size, header, tail, self.input_digest, strips, self.closing_state))
+        return MAGIC + size + header, tail + self.input_digest, strips, self.closing_state
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> HourRow:
