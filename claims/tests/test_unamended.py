@@ -69,7 +69,9 @@ def test_the_pack_of_a_month_under_amended_rules_folds_to_both_results(
     enrolled = demo._enrolled
 
     def first(plan: Any, key: Any) -> Any:
-        amended(Org.objects.get(pk=key.org_id), "XID_79", own_slot="XID_79")
+        org = Org.objects.get(pk=key.org_id)
+        amended(org, "XID_94", category="hardware_failure")
+        amended(org, "XID_79", own_slot="XID_94")
         return enrolled(plan, key)
 
     monkeypatch.setattr(demo, "_enrolled", first)
