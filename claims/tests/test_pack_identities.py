@@ -46,7 +46,7 @@ def test_the_pack_of_a_merged_and_renamed_node_folds_from_both_identities(
         return add(terms, actor)
 
     monkeypatch.setattr(demo, "add_contract", after_a_merger)
-    files = read_pack(io.BytesIO(demo.make_demo_pack(NOW, hours=24)))
+    files = read_pack(io.BytesIO(demo.make_demo_pack(NOW, hours=2)))
     months = json.loads(files["inputs.json"])["node_months"]
     assert {one["node"] for one in months} == {"sim-0001"}
     found = {one.check: one for one in check_pack(files)}

@@ -75,10 +75,10 @@ def test_the_pack_of_a_month_under_amended_rules_folds_to_both_results(
         return enrolled(plan, key)
 
     monkeypatch.setattr(demo, "_enrolled", first)
-    files = read_pack(io.BytesIO(demo.make_demo_pack(datetime(2026, 11, 9, 8, tzinfo=UTC), hours=24)))
+    files = read_pack(io.BytesIO(demo.make_demo_pack(datetime(2026, 11, 9, 8, tzinfo=UTC), hours=1)))
     result = json.loads(files["result.json"])
     with_it, without = lower_seconds(result["assessment"]), lower_seconds(result["unamended"]["assessment"])
-    assert with_it == without + 15
+    assert with_it == without + 2 * 15  # of two faults
     assert verdicts(files, "result", "fold", "amount") == {"result": PASS, "fold": PASS, "amount": PASS}
     (terms,) = check_pack(files, only=("terms",))
     assert terms.verdict == NOT_PROVEN
