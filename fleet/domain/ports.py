@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LEARNED_MS = 86_400_000  # a port is learned after 24 h ACTIVE (fold.md 16)
 FLAPS = "link_downed"
+NOT_SEEN = "NOT_SEEN"  # the last word on a declared port that its source has never listed
 _WAITING = ("INIT", "ARMED")
 
 
@@ -43,7 +44,7 @@ def read(work: Work, item: Item, ib: str, clock: str, stretch: Stretch) -> list[
     if declared is not None:
         for key, _ in declared:
             if not any(p.key == key for p in state.ports):
-                state.ports.append(PortState(key=key, expected=True, active_ms=0))
+                state.ports.append(PortState(key=key, expected=True, active_ms=0, last_code=NOT_SEEN))
         names = {key for key, _ in declared}
         for port in state.ports:
             if port.key in names and not port.expected:
@@ -161,6 +162,9 @@ def _judge_port(
         return GOOD, gap
     reason = work.reason(code)
     c = port.find(code) or cond.start(work, port, code, ms, reason.weight, reason.persistence_samples <= 1, False)
+    if port.last_code == NOT_SEEN and fact is None:  # never delivered, as a place that no device took (fold.md 23)
+        cond.pending(port, c, stretch, ms)
+        return ABSENT, gap
     c.seen += not work.again
     if not c.confirmed and c.seen >= reason.persistence_samples:
         cond.confirm(port, c, ms, slot, stretch.first)
