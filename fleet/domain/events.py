@@ -89,7 +89,7 @@ def _recovery_line(work: Work, index: int, place: Place, at: int, action: int | 
                 cond.confirm(place, c, at, at // SLOT_MS + 1, state.open_slot)
                 carried = True
             elif c.confirmed and "reset" in reason.ends and not c.code.startswith("RECOVERY_"):
-                carried = carried or c.weight == 0 or bool(c.parts)
+                carried = carried or c.weight == 0
         if carried:
             return
     if code is None:
