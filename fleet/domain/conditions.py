@@ -9,6 +9,7 @@ from fleet.domain.slots import SLOT_MS, VOUCH_MS
 from fleet.domain.state import GOOD, Condition, Segment, Subject
 
 if TYPE_CHECKING:
+    from fleet.domain.placement import Item
     from fleet.domain.rules import Rules
     from fleet.domain.work import Stretch, Work
 
@@ -111,6 +112,11 @@ def possible(work: Work, key: str, subject: Subject, c: Condition, stretch: Stre
     subject.segments.append((c.code, "Q", min(first, slot), slot + 1, c.weight))
     c.stance = "Q"
     work.opened(key, subject, c, ms)
+
+
+def is_behind_boot(c: Condition, item: Item) -> bool:
+    """Whether nothing of this boot has shown the condition yet."""
+    return c.old and (not item.boot_ms or c.last < item.boot_ms)
 
 
 def carried(work: Work, key: str, subject: Subject, c: Condition, stretch: Stretch, ms: int) -> None:

@@ -167,6 +167,8 @@ def not_listed(
                     cond.bad(work, key, place, c, stretch, ms, True, True)
             elif c.confirmed and cause == "CLOCK" and work.nvml == "ok" and not _named(place, item):
                 cond.bad(work, key, place, c, stretch, ms, True, True)
+            elif c.confirmed and cond.is_behind_boot(c, item):
+                cond.carried(work, key, place, c, stretch, ms)
             elif c.confirmed:
                 cond.possible(work, key, place, c, stretch, ms)
             elif kind == NEVER or ms - c.since <= cond.LAPSE_MS:
@@ -184,7 +186,7 @@ def not_listed(
                 continue  # another installation has just read that it works
             if kind in (LOST, ABSENT, NEVER):
                 cond.bad(work, key, place, c, stretch, ms, True, c.stance == "E")
-            elif c.old and "boot" in reason.ends:
+            elif "boot" in reason.ends and cond.is_behind_boot(c, item):
                 cond.carried(work, key, place, c, stretch, ms)
             elif cause == "CLOCK" and (gpu := _named(place, item)) is not None and gpu.recovery_action:
                 cond.bad(work, key, place, c, stretch, ms, False, c.stance == "E")
