@@ -13,7 +13,7 @@ from fleet.domain.state import BLIND, GOOD, NodeState, Place, PortState, Subject
 if TYPE_CHECKING:
     from fleet.domain.placement import Item
     from fleet.domain.presence import Reading
-    from fleet.domain.work import Work
+    from fleet.domain.work import Stretch, Work
 
 CODE = "TWO_INSTALLATIONS"
 MARK_SLOTS = 4  # the slots that two samples at most 37.5 s apart lie in
@@ -46,9 +46,20 @@ def note_good(subject: Subject, agent: str, slot: int, is_good: bool) -> None:
         subject.segments.append((name, "A", slot, slot + MARK_SLOTS, 100))
 
 
-def was_good(subject: Subject, agent: str, slot: int) -> bool:
-    """Whether this installation's sample in this slot, its newest, read the subject well."""
-    return any(s[0] == f"@{agent}" and s[3] == slot + MARK_SLOTS for s in subject.segments)
+def vouches(state: NodeState, subject: Subject, is_good: bool, stretch: Stretch, item: Item) -> bool:
+    """Whether this installation's last two samples are good and vouch for what lies between (fold.md 5).
+
+    What another, blind one left unknown in the open slot is known then: blindness is no evidence (fold.md 17).
+    """
+    name, slot = f"@{item.agent}", item.ms // SLOT_MS
+    own = state.agents.get(item.agent, -1) // SLOT_MS
+    was_good = any(s[0] == name and s[3] == own + MARK_SLOTS for s in subject.segments)
+    note_good(subject, item.agent, slot, is_good)
+    if not (is_good and was_good and stretch.heard):
+        return False
+    if own < stretch.first < slot:
+        subject.slot_cause = ""
+    return True
 
 
 def marks(rules: Rules, state: NodeState) -> dict[str, Mark]:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from fleet.domain import conditions as cond
+from fleet.domain import installations
 from fleet.domain.facts import Port
 from fleet.domain.judge import Run, Share
 from fleet.domain.slots import VOUCH_MS
@@ -98,9 +99,9 @@ def _take(work: Work, item: Item, port: PortState, fact: Port | None, cause: str
                 for what in ("opened", "closed") if reason.lowers and not told else ():
                     work.report(what, key, reason.code, ms, ms, ms, weight)
     port.kind, port.cause = kind, cause
-    vouches = work.several and work.own_vouches(port, kind == GOOD, stretch, item)
     state = work.state
     assert state is not None
+    vouches = work.several and installations.vouches(state, port, kind == GOOD, stretch, item)
     if stretch.end == stretch.first and slot == stretch.first:
         if not state.agents:
             port.slot_cause = cause

@@ -250,9 +250,10 @@ class Work:
         self, key: str, place: Place, kind: int, cause: str, gpu: Gpu | None, stretch: Stretch, item: Item
     ) -> str:
         """Take one GPU's reading; returns the cause of unknown of the gap before it ('' = vouched)."""
-        ms, slot = item.ms, item.ms // SLOT_MS
+        ms, slot, state = item.ms, item.ms // SLOT_MS, self.state
+        assert state is not None
         was, was_cause = place.kind, place.cause
-        vouches = self.several and self.own_vouches(place, kind == GOOD, stretch, item)
+        vouches = self.several and installations.vouches(state, place, kind == GOOD, stretch, item)
         self.again = self.shared and (was == BLIND) == (kind == BLIND)
         changed = cond.Change()
         if kind == GOOD and gpu is not None:
@@ -264,8 +265,6 @@ class Work:
         place.kind, place.cause = kind, cause
         if stretch.end == stretch.first and slot == stretch.first:
             # two samples in one slot: the worst, but another installation's blindness is no evidence
-            state = self.state
-            assert state is not None
             other = self.several
             fresh = state.last_ms == ms and not state.agents
             if fresh:
@@ -280,20 +279,6 @@ class Work:
             if kind == was == BLIND and cause == was_cause:
                 return cause
         return stretch.cause
-
-    def own_vouches(self, subject: Subject, is_good: bool, stretch: Stretch, item: Item) -> bool:
-        """Whether this installation's last two samples are good and vouch for what lies between (fold.md 5).
-
-        What another, blind one left unknown in the open slot is known then: blindness is no evidence (fold.md 17).
-        """
-        state, slot = self.state, item.ms // SLOT_MS
-        assert state is not None
-        own = state.agents.get(item.agent, -1)
-        vouches = is_good and stretch.heard and own >= 0 and installations.was_good(subject, item.agent, own // SLOT_MS)
-        installations.note_good(subject, item.agent, slot, is_good)
-        if vouches and own // SLOT_MS < stretch.first < slot:
-            subject.slot_cause = ""
-        return vouches
 
     # -- emission -------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,9 @@ _CONTEXT = (
     *("gpus", "ports", "records", "probe_failed", "peers_alive", "assigned", "entitled"),
     *("owns_driver", "owns_fabric", *_WORDS),
 )
+_RECORD = ("kind", "from", "to", "names", *_WORDS)
+#: The maps that a GPU's map holds.
+_INNER: tuple[tuple[str, type], ...] = (("row_remap", made.RowRemap), ("fabric", made.Fabric))
 _SUBJECT = re.compile(r"n|g\d+|p.+")
 #: Per type, as the fields of `made` are annotated: what it is and which values are of it.
 _TYPES: dict[str, tuple[str, type | tuple[type, ...]]] = {
@@ -61,22 +64,22 @@ def check(scenario: Json) -> None:
     inputs = as_map(scenario.get("inputs"), f"{name}.inputs", _INPUTS)
     for key in ("gpus", "ports"):
         typed(inputs, key, "int", f"{name}.inputs")
-        if not 0 <= inputs.get(key, 0) <= MOST_DEVICES:
+        if not 0 <= (inputs.get(key) or 0) <= MOST_DEVICES:
             raise ScenarioError(f"{name}.inputs.{key}: must be from 0 to {MOST_DEVICES}")
     typed(inputs, "boottime", "bool", f"{name}.inputs")
     typed(inputs, "names", "str", f"{name}.inputs")
-    for port, near in as_map(inputs.get("near") or {}, f"{name}.inputs.near").items():
+    for port, near in _map(inputs, "near", f"{name}.inputs").items():
         _indexes(near, f"{name}.inputs.near.{port}")
     for i, delivery in enumerate(as_list(inputs.get("deliveries"), f"{name}.inputs.deliveries")):
         _check_delivery(delivery, f"{name}.inputs.deliveries[{i}]", inputs)
-    _check_context(as_map(scenario.get("context") or {}, f"{name}.context", _CONTEXT), f"{name}.context")
+    _check_context(_map(scenario, "context", name, _CONTEXT), f"{name}.context")
     as_time(scenario.get("until"), f"{name}.until")
-    for subject, rows in as_map(scenario.get("expected") or {}, f"{name}.expected").items():
+    for subject, rows in _map(scenario, "expected", name).items():
         if not _SUBJECT.fullmatch(subject):
             raise ScenarioError(f"{name}.expected: {subject!r} is no subject; those are n, g0.., pG0..")
         for i, row in enumerate(as_list(rows, f"{name}.expected.{subject}")):
             _check_row(row, f"{name}.expected.{subject}[{i}]")
-    for i, pair in enumerate(as_list(scenario.get("incidents") or [], f"{name}.incidents")):
+    for i, pair in enumerate(_list(scenario, "incidents", name)):
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(one, str) for one in pair):
             raise ScenarioError(f"{name}.incidents[{i}]: must be [subject, code]")
     typed(scenario, "absent_subjects", "tuple[str, ...]", name)
@@ -108,31 +111,37 @@ def _check_sample(entry: Any, path: str, inputs: Json) -> None:
             raise ScenarioError(f"{path}.every: must be [n, [k, ...]]")
         _indexes(every[1], f"{path}.every")
     typed(entry, "ms", "int", path)
-    if not 0 <= entry.get("ms", 0) < SLOT_MS:
+    if not 0 <= (entry.get("ms") or 0) < SLOT_MS:
         raise ScenarioError(f"{path}.ms: must be from 0 to {SLOT_MS - 1}")
     for key in ("nvml_error", "ts_off", "stood_still", "sync_stood_still"):
         typed(entry, key, "int", path)
-    if type(entry.get("sync_slot", 0)) is not int:
-        as_time(entry["sync_slot"], f"{path}.sync_slot")
+    if type(entry.get("sync_slot")) is not int:
+        as_time(entry.get("sync_slot"), f"{path}.sync_slot")
     for key in ("sources", "net"):
         typed(entry, key, "dict[str, str]", path)
-    _indexes(entry.get("gone") or [], f"{path}.gone")
-    for key, kind, most in (("gpu", made.Gpu, MOST_DEVICES), ("port", made.Port, inputs.get("ports", 0))):
-        for index, keys in as_map(entry.get(key) or {}, f"{path}.{key}").items():
+    _indexes([] if entry.get("gone") is None else entry["gone"], f"{path}.gone")
+    for key, kind, most in (("gpu", made.Gpu, MOST_DEVICES), ("port", made.Port, inputs.get("ports") or 0)):
+        for index, keys in _map(entry, key, path).items():
             if not str(index).isdigit():
                 raise ScenarioError(f"{path}.{key}: {index!r} is no index")
             if int(index) >= most:
                 raise ScenarioError(f"{path}.{key}: the node has no {key} {index}")
             _fields(keys, kind, f"{path}.{key}.{index}")
-    for i, event in enumerate(as_list(entry.get("events") or [], f"{path}.events")):
+            for name, inner in _INNER:
+                if keys.get(name) is not None:
+                    _fields(keys[name], inner, f"{path}.{key}.{index}.{name}")
+            for name in ("uuid", "device"):
+                if name in keys and keys[name] is None:
+                    raise ScenarioError(f"{path}.{key}.{index}.{name}: must be a text")
+    for i, event in enumerate(_list(entry, "events", path)):
         as_time(as_map(event, f"{path}.events[{i}]").get("at"), f"{path}.events[{i}].at")
         _fields({k: v for k, v in event.items() if k != "at"}, made.Event, f"{path}.events[{i}]", _WORDS)
-    for i, event in enumerate(as_list(entry.get("xids") or [], f"{path}.xids")):
+    for i, event in enumerate(_list(entry, "xids", path)):
         _fields(event, made.Xid, f"{path}.xids[{i}]", must=("code",))
-    clock = as_map(entry.get("clock") or {}, f"{path}.clock", ("status", "error_ms"))
+    clock = _map(entry, "clock", path, ("status", "error_ms"))
     typed(clock, "status", "str", f"{path}.clock")
     typed(clock, "error_ms", "int", f"{path}.clock")
-    for index, said in as_map(entry.get("pci") or {}, f"{path}.pci").items():
+    for index, said in _map(entry, "pci", path).items():
         if index != "*" and not str(index).isdigit():
             raise ScenarioError(f"{path}.pci: {index!r} is neither an index nor *")
         typed({index: said}, index, "str", f"{path}.pci")
@@ -142,20 +151,26 @@ def _check_context(context: Json, path: str) -> None:
     typed(context, "gpus", "int", path)
     for key in ("owns_driver", "owns_fabric"):
         typed(context, key, "bool", path)
-    for guid, place in as_map(context.get("ports") or {}, f"{path}.ports").items():
+    for guid, place in _map(context, "ports", path).items():
         if place is not None:
             _place(place, f"{path}.ports.{guid}")
     for key in ("probe_failed", "peers_alive"):
-        for i, span in enumerate(as_list(context.get(key) or [], f"{path}.{key}")):
+        for i, span in enumerate(_list(context, key, path)):
             if not isinstance(span, list) or len(span) != 2:
                 raise ScenarioError(f"{path}.{key}[{i}]: must be [from, to]")
             for at in span:
                 as_time(at, f"{path}.{key}[{i}]", must=True)
-    for i, one in enumerate(as_list(context.get("assigned") or [], f"{path}.assigned")):
+    for i, one in enumerate(_list(context, "assigned", path)):
         as_map(one, f"{path}.assigned[{i}]", ("place", "at"))
         _place(one.get("place"), f"{path}.assigned[{i}].place")
         as_time(one.get("at"), f"{path}.assigned[{i}].at", must=True)
-    for key, at in as_map(context.get("entitled") or {}, f"{path}.entitled", ("from", "to")).items():
+    for i, one in enumerate(_list(context, "records", path)):
+        as_map(one, f"{path}.records[{i}]", _RECORD)
+        for key in ("from", "to"):
+            as_time(one.get(key), f"{path}.records[{i}].{key}")
+        typed(one, "kind", "str", f"{path}.records[{i}]")
+        typed(one, "names", "str" if isinstance(one.get("names"), str) else "tuple[str, ...]", f"{path}.records[{i}]")
+    for key, at in _map(context, "entitled", path, ("from", "to")).items():
         as_time(at, f"{path}.entitled.{key}")
 
 
@@ -210,6 +225,16 @@ def as_map(value: Any, path: str, known: tuple[str, ...] = ()) -> Json:
         if known and key not in known:
             raise ScenarioError(f"{path}: unknown key {key!r}; known are {', '.join(known)}")
     return value
+
+
+def _map(values: Json, key: str, path: str, known: tuple[str, ...] = ()) -> Json:
+    """The map at this key; null and a missing one are empty. Raises ScenarioError."""
+    return {} if values.get(key) is None else as_map(values[key], f"{path}.{key}", known)
+
+
+def _list(values: Json, key: str, path: str) -> list[Any]:
+    """The array at this key; null and a missing one are empty. Raises ScenarioError."""
+    return [] if values.get(key) is None else as_list(values[key], f"{path}.{key}")
 
 
 def as_list(value: Any, path: str) -> list[Any]:

@@ -53,8 +53,8 @@ class Told:
     def __init__(self, scenario: Json) -> None:
         check(scenario)
         self.scenario = scenario
-        self.inputs: Json = scenario["inputs"]
-        self.zero = int(scenario.get("slot_zero", ZERO))
+        self.inputs = _said(scenario["inputs"])
+        self.zero = int(ZERO if scenario.get("slot_zero") is None else scenario["slot_zero"])
         self.base = self.zero * SLOT_MS
 
     def instant(self, time: list[int]) -> int:
@@ -85,13 +85,13 @@ class Told:
         """Per delivery its batches of four samples."""
         seqs: dict[str, int] = {}
         out = []
-        for delivery in self.inputs["deliveries"]:
+        for delivery in map(_said, self.inputs["deliveries"]):
             agent = delivery.get("agent_id", "a1")
             if "seq" in delivery:
                 seqs[agent] = delivery["seq"]
             boot_at = self.instant(delivery["boot_at"]) if delivery.get("boot_at") else None
             began = boot_at if boot_at is not None else self.base - UP_MS
-            samples = [s for entry in delivery["samples"] for s in self._samples(entry, began)]
+            samples = [s for entry in delivery["samples"] for s in self._samples(_said(entry), began)]
             samples.sort(key=lambda sample: sample.real)
             batches = []
             for i in range(0, len(samples), 4):
@@ -184,6 +184,11 @@ class _Sample:
     real: int
     interval: made.Interval
     entry: Json
+
+
+def _said(values: Json) -> Json:
+    """The keys that are not null: null is as if the key were not there."""
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _index(place: str | int) -> int:

@@ -70,6 +70,11 @@ WAYS: list[tuple[tuple[Any, ...], Any, str]] = [
         {"0": {"throttle_time": {"hw_thermal": "6000"}}},
         "gpu.0.throttle_time: must be a map of numbers",
     ),
+    (("inputs", "deliveries", 0, "samples", 0, "gpu"), {"0": {"row_remap": {"fail": True}}}, "row_remap: unknown key"),
+    (("inputs", "deliveries", 0, "samples", 0, "gpu"), {"0": {"fabric": 3}}, "gpu.0.fabric: must be a map"),
+    (("inputs", "deliveries", 0, "samples", 0, "gpu"), {"0": {"uuid": None}}, "gpu.0.uuid: must be a text"),
+    (("inputs", "deliveries", 0, "samples", 0, "pci"), [], "samples[0].pci: must be a map"),
+    (("context", "records"), [{"kind": "ticket", "at": [0, 0]}], "context.records[0]: unknown key 'at'"),
     (("inputs", "deliveries", 0, "samples", 0, "clock"), {"error_ms": "9"}, "clock.error_ms: must be a number"),
     (("inputs", "deliveries", 0, "samples", 0, "xids"), [{"reason": "XID_95"}], "xids[0]: 'code' is missing"),
     (("inputs", "deliveries", 0, "samples", 1, "events", 0, "code"), "95", "events[0].code: must be a number"),
@@ -101,6 +106,29 @@ def test_what_the_language_does_not_know_is_refused_with_the_way_to_it(
     with pytest.raises(ScenarioError) as caught:
         read(json.dumps(changed(way, value)))
     assert message in str(caught.value)
+
+
+NULLS: list[tuple[Any, ...]] = [
+    *((key,) for key in ("context", "expected", "incidents", "until", "absent_subjects", "slot_zero")),
+    *(("inputs", key) for key in ("boottime", "names", "near")),
+    *(("inputs", "deliveries", 0, key) for key in ("agent_id", "boot_id", "boot_at", "last_alive", "seq")),
+    *(
+        ("inputs", "deliveries", 0, "samples", 0, key)
+        for key in ("ms", "every", "gone", "gpu", "port", "sources", "pci", "events", "clock", "nvml_error", "ts_off")
+    ),
+    *(("inputs", "deliveries", 0, "samples", 0, key) for key in ("stood_still", "sync_slot", "sync_stood_still")),
+]
+
+
+@pytest.mark.parametrize("way", NULLS, ids=[".".join(map(str, way)) for way in NULLS])
+def test_null_is_as_if_the_key_were_not_there(way: tuple[Any, ...]) -> None:
+    (told,) = read(json.dumps(changed(way, None)))
+    without = changed(way, None)
+    at: Any = without
+    for step in way[:-1]:
+        at = at[step]
+    del at[way[-1]]
+    assert run(told).as_json() == run(without).as_json()
 
 
 @pytest.mark.parametrize("text", ["", "{", "7", '["x"]', "[" * 100_000, '{"id": "a", "id": "b"}'])
