@@ -373,6 +373,10 @@ Sample = shape(
     batch_sha256=s.CharField(),
     received_at=s.DateTimeField(),
 )
+LoweredLimit = shape(
+    "LoweredLimit",
+    **dict(zip(("code", "title", "read", "party", "explanation"), (s.CharField() for _ in range(5)), strict=True)),
+)
 Explanation = with_from(
     "Explanation",
     node_id=s.IntegerField(),
@@ -384,6 +388,7 @@ Explanation = with_from(
     verdict=SlotRun(),
     meaning=s.CharField(),
     reasons=Explained(many=True),
+    limits=LoweredLimit(many=True, help_text="What somebody set below its default; it lowers nothing."),
     rules=RuleSet(),
     incidents=IncidentLine(many=True),
     samples=Sample(many=True),

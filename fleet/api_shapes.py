@@ -295,6 +295,10 @@ def explanation(found: Explanation) -> dict[str, Any]:
             "found": found.is_rules_found,
             "amendments": [amendment(each) for each in found.amendments],
         },
+        "limits": [
+            {"code": r.code, "title": r.title, "read": words, "party": r.party, "explanation": r.explanation}
+            for r, words in found.limits
+        ],
         "incidents": [incident(each) for each in found.incidents],
         "samples": [sample(fact, one.uuid, one.bus_id) for fact in found.samples],
         "events": [event(fact, found.line.node, found.rules) for fact in found.events],

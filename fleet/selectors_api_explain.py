@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleet.domain.explain import STATES, Explained, explain
-from fleet.domain.rules import Rules
+from fleet.domain.limits import lowered
+from fleet.domain.rules import Reason, Rules
 from fleet.domain.slots import SLOT_MS
 from fleet.models import Amendment, Incident, NodeLive
 from fleet.selectors_api import GpuLine, Span, get_gpu
@@ -33,6 +34,7 @@ class Explanation:
     rules: Rules
     is_rules_found: bool
     amendments: tuple[Amendment, ...] = ()  # of the reasons of this slot
+    limits: tuple[tuple[Reason, str], ...] = ()  # what somebody set below its default, as read in the slot or before it
 
 
 def find_gpu(uuid: str) -> tuple[int, int] | None:
@@ -72,7 +74,16 @@ def get_explanation(now: datetime, node_id: int, place: int, slot: int, scope: s
         rules=found.rules,
         is_rules_found=found.is_found,
         amendments=tuple(one for one in found.amendments if one.code in codes),
+        limits=_limits(within or before[-1:], line.gpu.uuid, line.gpu.bus_id, found.rules),
     )
+
+
+def _limits(samples: list[Fact], uuid: str, bus_id: str, rules: Rules) -> tuple[tuple[Reason, str], ...]:
+    """(reason, what was read) of each limit below its default in the last of these samples."""
+    gpus = samples[-1].interval.gpus if samples else ()
+    found = next((gpu for gpu in gpus if (gpu.uuid == uuid if uuid else gpu.pci_bus_id == bus_id)), None)
+    told = lowered(found, rules) if found is not None else ()
+    return tuple((reason, one.words) for one in told if (reason := rules.of(one.code)) is not None)
 
 
 def _incidents(node_id: int, place: int, slot: int) -> list[Incident]:

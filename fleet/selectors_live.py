@@ -266,3 +266,13 @@ def to_ms(at: datetime) -> int:
 def from_ms(ms: int) -> datetime:
     """An aware datetime, UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def throttle_words(mask: int | None) -> str:
+    """Clocks event reasons in words, what the rules know; `none`, or `–` for what is absent."""
+    if mask is None:
+        return "–"
+    known = [reason for reason in load_rules().reasons.values() if reason.mask and mask & reason.mask]
+    rest = mask & ~sum({reason.mask for reason in known})
+    words = [reason.title for reason in known] + ([f"0x{rest:x}"] if rest else [])
+    return ", ".join(words) or "none"

@@ -19,7 +19,7 @@ from fleet.selectors import read_nodes, visible_clusters
 from fleet.selectors_api_explain import Explanation, get_explanation
 from fleet.selectors_api_facts import Fact, odd_ports
 from fleet.selectors_hours import Window, load_bodies
-from fleet.selectors_live import MARKS, Gpu, state_word, title_of, to_ms
+from fleet.selectors_live import MARKS, Gpu, state_word, throttle_words, title_of, to_ms
 from fleet.selectors_reviews import ReviewLine, list_reviews
 
 READINGS = (  # key, label, unit, divisor
@@ -119,6 +119,12 @@ class Timeline:
     def is_early(self) -> bool:
         """Whether the slot lies before its first sample."""
         return any(cell.is_early and cell.is_chosen for cell in self.lane.cells)
+
+    @property
+    def has_idle_ports(self) -> bool:
+        """Whether a port is not plainly up in the slot and no reason stands here for it."""
+        asks = any(reason.code.startswith("IB_") for reason in self.reasons)
+        return not asks and any(one.ports for one in self.within)
 
     @property
     def within(self) -> tuple[Sample, ...]:
@@ -272,7 +278,8 @@ def readings_of(gpu: Any) -> tuple[tuple[str, str], ...]:
             shown = f"{value / divisor:.1f}" if divisor != 1 else str(value)
             out.append((label, f"{shown} {unit}".rstrip()))
     if gpu.throttle_reasons is not None:
-        out.append(("clocks event reasons", f"0x{gpu.throttle_reasons:x}"))
+        hexed = f"0x{gpu.throttle_reasons:x}"
+        out.append(("clocks event reasons", f"{hexed}: {throttle_words(gpu.throttle_reasons)}"))
     spent = {name: ms for name, ms in (gpu.throttle_time or {}).items() if ms}
     if spent:
         words = ", ".join(f"{name.replace('_', ' ')} {ms / 1000:.1f} s" for name, ms in sorted(spent.items()))

@@ -12,9 +12,8 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from fleet.domain.rules import load_rules
 from fleet.fleet_json import floored, when
-from fleet.selectors_live import title_of
+from fleet.selectors_live import throttle_words, title_of
 from fleet.strip_drawing import HALF, WIDTH, Strip
 from orgs.access import list_orgs
 from orgs.models import Org
@@ -256,14 +255,12 @@ register.filter("title_of", title_of)
 
 
 @register.filter
-def throttle_words(mask: int | None) -> str:
-    """Clocks event reasons in words, what the rules know; `none`, or `–` for what is absent."""
-    if mask is None:
-        return "–"
-    known = [reason for reason in load_rules().reasons.values() if reason.mask and mask & reason.mask]
-    rest = mask & ~sum({reason.mask for reason in known})
-    words = [reason.title for reason in known] + ([f"0x{rest:x}"] if rest else [])
-    return ", ".join(words) or "none"
+def watts(milliwatts: int) -> str:
+    """Whole watts."""
+    return f"{milliwatts / 1000:.0f}"
+
+
+register.filter("throttle_words", throttle_words)
 
 
 @register.filter

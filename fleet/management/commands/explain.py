@@ -89,6 +89,9 @@ def lines(found: Explanation) -> Iterator[str]:
             yield f"    sources: {', '.join(reason['sources'])}"
     if not one["reasons"]:
         yield "  No reason: nothing speaks against it."
+    for limit in one["limits"]:
+        yield f"  {limit['code']} (beside it): {limit['title']}, {limit['read']}. {limit['explanation']}"
+        yield f"    party {limit['party']}"
     note = "" if one["rules"]["found"] else " (the row's own version is not here; texts are of this one)"
     yield f"  Rule set {one['rules']['version']}, digest {one['rules']['digest'][:16]}…{note}"
     yield ""

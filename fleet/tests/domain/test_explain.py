@@ -22,6 +22,16 @@ def test_a_pending_79_says_what_it_needs_and_what_ends_it() -> None:
     assert "a new boot" in said.ends
 
 
+def test_a_slot_lowered_for_a_share_says_what_the_share_comes_to() -> None:
+    rules = load_rules()
+    (said,) = explain(Verdict(State.OBSERVED, 80, 80, 80, ("HW_THERMAL",)), rules)
+    assert (said.weight, said.share) == (50, 80)
+    (said,) = explain(Verdict(State.OBSERVED, 50, 50, 50, ("HW_THERMAL",)), rules)
+    assert said.share is None
+    both = explain(Verdict(State.OBSERVED, 40, 40, 40, ("HW_THERMAL", "XID_95")), rules)
+    assert [one.share for one in both] == [None, None]  # whose share it is can't be told
+
+
 def test_each_reason_names_whose_driver_or_fabric_decides() -> None:
     """Links that no GPU has are the driver's owner's, a port that waits is the fabric's."""
     rules = load_rules()

@@ -108,7 +108,7 @@ REVIEW: list[tuple[str, list[str], dict[str, Any]]] = [
         ["GPU_IDLE", "APPLICATION_CLOCKS", "SYNC_BOOST", "SW_POWER_CAP", "DISPLAY_CLOCK"],
         {"weight": 100, "lasts": "hidden"},
     ),
-    ("a customer-made cap is ambiguous", ["POWER_LIMIT"], {"weight": 100, "party": "ambiguous"}),
+    ("a customer-made cap is ambiguous", ["POWER_LIMIT", "APPLICATION_CLOCKS"], {"weight": 100, "party": "ambiguous"}),
     ("symptoms never open their own incident", ["XID_45", "XID_171"], {"weight": 100, "lasts": "note"}),
     ("154 overrules, it is no reason itself", ["XID_154"], {"lasts": "hidden"}),
     (
