@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -13,11 +14,11 @@ from fleet.domain import quick
 from fleet.domain.fold import fold_all, hold
 from fleet.domain.node_hours import advance, rows_needed, silence_rows
 from fleet.domain.placement import place
-from fleet.domain.rules import load_rules
+from fleet.domain.rules import Rules, load_rules
 from fleet.domain.state import NO_FIT, NodeState
 from fleet.domain.strips import HourRow, read_rollups
 from fleet.domain.verdicts import State
-from fleet.tests.domain import histories
+from fleet.tests.domain import facts, histories
 from fleet.tests.domain.harness import Node
 
 SEEDS = st.integers(min_value=0, max_value=10**6)
@@ -134,6 +135,58 @@ def test_a_customers_reason_never_lowers_and_unknown_is_never_down(seed: int) ->
                     assert any(map(lowers, (*verdict.certain, *verdict.possible)))
                 if verdict.lower < 100:
                     assert any(map(lowers, verdict.certain))
+
+
+def assert_no_slot_weighs_more(worse: Node, mild: Node) -> None:
+    """In no reading, of no subject; a slot that one of them does not know says nothing of the nominal."""
+    assert worse.rows.keys() == mild.rows.keys()
+    for hour, raw in mild.rows.items():
+        row, other = HourRow.from_bytes(raw), HourRow.from_bytes(worse.rows[hour])
+        for subject in row.subjects():
+            for a, b in zip(row.verdicts(subject), other.verdicts(subject), strict=True):
+                assert b.lower <= a.lower, (subject, a, b)
+                assert b.upper <= a.upper, (subject, a, b)
+                if a.nominal is not None and b.nominal is not None:
+                    assert b.nominal <= a.nominal, (subject, a, b)
+
+
+@settings(max_examples=15, deadline=None)
+@given(SEEDS, st.integers(min_value=1, max_value=100))
+def test_the_less_reasons_weigh_the_less_every_slot_does(seed: int, by: int) -> None:
+    history, rules = histories.make(seed, slots=80), load_rules()
+    heavier = {
+        code: replace(reason, weight=max(0, reason.weight - by)) if reason.lowers else reason
+        for code, reason in rules.reasons.items()
+    }
+    nodes = [Node(history.context, rules), Node(history.context, Rules("heavier", rules.digest, heavier))]
+    for node in nodes:
+        node.deliver(history.batches)
+        node.settle()
+    assert_no_slot_weighs_more(nodes[1], nodes[0])
+
+
+@settings(max_examples=15, deadline=None)
+@given(SEEDS, st.integers(min_value=0, max_value=2))
+def test_a_more_severe_event_never_leaves_a_slot_with_more(seed: int, gpu: int) -> None:
+    """A contained or an uncontained error in place of a program's own one, at the same instant of the same history."""
+    history, rng = histories.make(seed, slots=80), Random(seed + 2)
+    which = rng.randrange(len(history.batches))
+    batch: Any = history.batches[which].batch
+    sample, before = rng.randrange(len(batch.intervals)), rng.randrange(14_000)
+    nodes = []
+    for code in (13, 94, 95):
+        batches = list(history.batches)
+        intervals = list(batch.intervals)
+        event = facts.Event("xid", code, facts.gpu(gpu).pci_bus_id, at=intervals[sample].ts - before)
+        intervals[sample] = replace(intervals[sample], events=(*intervals[sample].events, event))
+        changed = replace(batch, intervals=tuple(intervals))
+        batches[which] = facts.received(changed, batches[which].received_at_ms)
+        node = Node(history.context)
+        node.deliver(batches)
+        node.settle()
+        nodes.append(node)
+    for worse in nodes[1:]:
+        assert_no_slot_weighs_more(worse, nodes[0])
 
 
 @settings(max_examples=15, deadline=None)
