@@ -23,6 +23,7 @@ MORE += json.loads((DATA / "edge-scenarios.json").read_text())
 MORE += json.loads((DATA / "combined-scenarios.json").read_text())
 MORE += json.loads((DATA / "trap-scenarios.json").read_text())
 MORE += json.loads((DATA / "boundary-scenarios.json").read_text())
+MORE += json.loads((DATA / "limit-scenarios.json").read_text())
 
 #: Expectations that a later ruling replaces: (scenario, subject) -> expected.
 DECIDED: dict[tuple[str, str], list[list[Any]]] = {
