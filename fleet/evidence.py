@@ -13,7 +13,7 @@ from typing import Any
 
 from fleet import packs
 from fleet.decode import gunzip
-from fleet.packs import Entry, Row
+from fleet.packs import Entry, Frame, Row
 from fleet.sql import columns, execute
 
 DAY_HOURS = 24
@@ -74,7 +74,8 @@ class Batch:
     reason: str = ""
     error: str = ""
     entry: Entry | None = None
-    part: bytes | None = field(default=None, repr=False)
+    frame: Frame | None = field(default=None, repr=False)
+    place: int = 0  # in the frame
 
     @property
     def sha256(self) -> bytes:
@@ -99,18 +100,18 @@ class Batch:
     @property
     def has_bytes(self) -> bool:
         """Whether its bytes were read."""
-        return self.part is not None or bool(self.row.body)
+        return self.frame is not None or bool(self.row.body)
 
     def raw(self) -> bytes:
         """The MessagePack bytes. Raises PackError, or BatchRejected, for bytes that are not what was received."""
-        if self.entry is not None and self.part is not None:
-            return packs.raw_of(self.entry, self.part)
+        if self.entry is not None and self.frame is not None:
+            return packs.raw_of(self.entry, self.frame.part(self.place))
         return gunzip(self.row.body)
 
     def member(self) -> bytes:
         """The gzip member as it was received; empty when its bytes are gone."""
         if self.entry is not None:
-            return b"" if self.part is None else packs.member_of(self.entry, self.part)
+            return b"" if self.frame is None else packs.member_of(self.entry, self.frame.part(self.place))
         return self.row.body
 
 
@@ -228,10 +229,15 @@ def _from_packs(rows: Iterable[tuple[Any, ...]]) -> list[Batch]:
     found = []
     for node_id, sample_day, first_hour, skeleton, body in rows:
         entries = packs.read_skeleton(skeleton)
-        parts: Sequence[bytes | None] = [None] * len(entries) if body is None else packs.read_parts(entries, body)
+        frame = None if body is None else Frame(entries, body)
         found += [
-            Batch(node_id, sample_day, entry.row, first_hour, first_hour, entry.row.last_hour, entry=entry, part=part)
-            for entry, part in zip(entries, parts, strict=True)
+            Batch(
+                *(node_id, sample_day, entry.row, first_hour, first_hour, entry.row.last_hour),
+                entry=entry,
+                frame=frame,
+                place=place,
+            )
+            for place, entry in enumerate(entries)
         ]
     return found
 

@@ -19,7 +19,7 @@ from fleet.waiting import Mark
 
 log = logging.getLogger(__name__)
 AHEAD_HOURS = 6  # decoded
-AHEAD_BYTES_HOURS = 12  # not decoded yet: 20 MB of a node with 8 GPUs and 8 ports
+AHEAD_BYTES_HOURS = 24  # compressed, as they are stored
 
 
 class Said(NamedTuple):
@@ -45,8 +45,8 @@ class NodeBatches:
     def hourly(self, first_hour: int, last_hour: int) -> Iterator[tuple[int, list[ReceivedBatch]]]:
         """Hour by hour, every batch of the node that meets `[first_hour, last_hour]`, each once, in order of receipt.
 
-        One that reaches into the next hour comes with that. Bytes are read some hours ahead and decoded an hour at a
-        time: decoded, they take so much room that a few hours at once cost more in memory than in decoding.
+        One that reaches into the next hour comes with that. Bytes are read some hours ahead; they are unpacked and
+        decoded an hour at a time: a few hours at once cost more in memory than in the work itself.
         """
         done: set[bytes] = set()
         waiting: list[Batch] = []

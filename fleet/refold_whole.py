@@ -20,7 +20,7 @@ from fleet.refold_batches import NodeBatches
 from fleet.waiting import Mark
 
 log = logging.getLogger(__name__)
-HOURS_AT_ONCE = 12  # written together
+HOURS_AT_ONCE = 24  # written together
 
 
 @dataclass

@@ -148,6 +148,20 @@ def test_packed_evidence_is_read_like_that_in_the_inbox(inside: Any) -> None:
     assert rows() == expected
 
 
+def test_a_damaged_frame_is_set_aside_and_the_other_hours_are_folded(inside: Any) -> None:
+    deliver(inside, history(hours=3, nodes=1))
+    pack_due(AFTER, 3)
+    broken, *others = Pack.objects.order_by("first_hour")
+    middle = len(broken.body) // 2
+    damaged = bytearray(broken.body)
+    damaged[middle] ^= 255
+    Pack.objects.filter(pk=broken.pk).update(body=bytes(damaged))
+    refold_everything(timezone.now())
+    errors = BatchMark.objects.filter(reason="failed").values_list("error", flat=True)
+    assert (len(errors), set(errors)) == (broken.count, {"PackError: the frame is damaged"})
+    assert NodeHour.objects.filter(hour__in=[pack.first_hour for pack in others]).count() == len(others) > 1
+
+
 def test_a_batch_that_comes_again_after_it_was_packed_is_the_same_batch(inside: Any) -> None:
     bodies = history(hours=1, nodes=1)
     deliver(inside, bodies)
