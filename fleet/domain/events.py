@@ -66,7 +66,9 @@ def _end(work: Work, index: int, place: Place, at: int, how: str) -> None:
     assert state is not None
     for condition in tuple(place.conditions):
         reason = work.reason(condition.code)
-        if how in reason.ends and condition.since <= at:
+        ends = reason.ended_by(place.has_action)
+        # a line of Xid 154 is the driver's word even where NVML has none
+        if (how in ends or (how == "action_none" and how in reason.ends)) and condition.since <= at:
             cond.ended_by_event(work, f"g{index}", place, condition, at, state.open_slot)
 
 

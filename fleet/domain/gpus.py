@@ -78,7 +78,7 @@ def _listed(
     reason = work.reason(c.code)
     if reason.lasts in ("share", "sample"):
         return False
-    ends = reason.ends
+    ends = reason.ended_by(place.has_action)
     if "enumerates" in ends:
         if c.old or c.code == "GPU_MISSING":
             return cond.ended_by_sample(work, key, place, c, stretch, ms)
@@ -102,7 +102,7 @@ def _listed(
         return cond.ended_by_sample(work, key, place, c, stretch, ms)
     if under_power and reason.lowers:
         c.powered += not work.again
-        if c.powered >= POWERED_SAMPLES and not place.has_action:
+        if c.powered >= POWERED_SAMPLES and not place.has_action and "powered" in ends:
             return cond.ended_by_sample(work, key, place, c, stretch, ms)
         cond.contested(work, key, place, c, stretch, ms)
     elif action is not None or (work.kmsg_ok and not place.has_action):
@@ -186,7 +186,7 @@ def not_listed(
                 continue  # another installation has just read that it works
             if kind in (LOST, ABSENT, NEVER):
                 cond.bad(work, key, place, c, stretch, ms, True, c.stance == "E")
-            elif "boot" in reason.ends and cond.is_behind_boot(c, item):
+            elif "boot" in reason.ended_by(place.has_action) and cond.is_behind_boot(c, item):
                 cond.carried(work, key, place, c, stretch, ms)
             elif cause == "CLOCK" and (gpu := _named(place, item)) is not None and gpu.recovery_action:
                 cond.bad(work, key, place, c, stretch, ms, False, c.stance == "E")

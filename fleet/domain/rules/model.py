@@ -77,6 +77,10 @@ class Reason:
         """Whether it can lower a weight: never a customer's or nobody's reason (fold.md 14)."""
         return self.weight < 100 and self.party in ("infrastructure", "ambiguous")
 
+    def ended_by(self, has_action: bool) -> tuple[str, ...]:
+        """The evidence that ends it, on a driver with NVML's recovery action or without."""
+        return self.ends if has_action or not self.ends_without_action else self.ends_without_action
+
     @property
     def switch_codes(self) -> tuple[tuple[int, str], ...]:
         """(code, what it is called) of the NVSwitch events that it covers."""
@@ -252,6 +256,8 @@ def reason_from(file: str, entry: Mapping[str, Any], lines: Mapping[str, int]) -
         raise fail("sources", "is missing")
     if reason.lasts == "condition" and not reason.ends:
         raise fail("ends", "a condition must say what ends it")
+    if reason.persistence_samples > 1 and reason.subject == "gpu" and reason.lasts not in ("sample", "share"):
+        raise fail("persistence_samples", "counts samples that show it; this one is told by an event")
     if "owner" in reason.needs and not reason.owner:
         raise fail("owner", f"must say of what: {' or '.join(OWNERS)}")
     if reason.party == "ambiguous" and reason.weight < 100 and not reason.needs:

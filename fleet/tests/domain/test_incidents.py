@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleet.domain.incidents import REOPEN_SLOTS, group, opens, parts_of
-from fleet.domain.rules import load_rules
+from fleet.domain.rules import amend, amendment, load_rules
 from fleet.domain.strips import StripRun
 from fleet.domain.verdicts import State, Verdict
 
@@ -54,6 +54,31 @@ def test_a_blip_is_no_incident_but_a_short_outage_is() -> None:
     assert group(parts_of("g0", runs((3, SLOW), (90, GOOD)), RULES)) == []
     assert len(group(parts_of("g0", runs((4, SLOW), (90, GOOD)), RULES))) == 1
     assert len(group(parts_of("g0", runs((1, DOWN), (90, GOOD)), RULES))) == 1
+
+
+def test_at_half_the_weight_a_short_fault_is_no_blip() -> None:
+    half = Verdict(State.OBSERVED, 50, 50, 50, ("HW_THERMAL",), ())
+    assert len(group(parts_of("g0", runs((1, half), (90, GOOD)), RULES))) == 1
+    more = Verdict(State.OBSERVED, 51, 51, 51, ("HW_THERMAL",), ())
+    assert group(parts_of("g0", runs((3, more), (90, GOOD)), RULES)) == []
+
+
+def test_gpu_seconds_are_those_of_gpus() -> None:
+    """A port's outage is charged to the GPUs that it serves, never beside them."""
+    down = Verdict(State.OBSERVED, 0, 0, 0, ("IB_PORT_DOWN",), ())
+    share = Verdict(State.OBSERVED, 88, 88, 88, ("IB_PORT_DOWN",), ())
+    parts = parts_of("p:G0", runs((100, down)), RULES) + parts_of("g0", runs((100, share)), RULES)
+    (incident,) = group(parts)
+    assert incident.lost_gpu_seconds == 100 * 15 * 12 // 100
+    assert incident.scope == "node"
+    (alone,) = group(parts_of("p:G0", runs((100, down)), RULES))
+    assert (alone.scope, alone.lost_gpu_seconds) == ("port", 0)
+
+
+def test_what_an_org_calls_its_own_opens_nothing() -> None:
+    rules = amend(RULES, [amendment("GPU_MISSING", {"party": "customer"}, "we unbind them", 0)])
+    assert not opens("GPU_MISSING", rules)
+    assert opens("GPU_MISSING", RULES)
 
 
 def test_a_dead_node_is_one_fault_and_not_eight() -> None:

@@ -177,7 +177,8 @@ def test_one_code_has_one_rule() -> None:
 MUTATIONS: list[tuple[str, dict[str, Any], str]] = [
     ("XID_79", {"needs": ()}, "40"),
     ("XID_95", {"weight": 50}, "83"),
-    ("XID_95", {"ends": ("boot",)}, "78"),
+    ("XID_95", {"ends_without_action": ("boot",)}, "78"),
+    ("XID_95", {"ends": ("boot",)}, "e07"),
     ("XID_109", {"needs": ()}, "23"),
     ("XID_94", {"lasts": "note"}, "35"),
     ("XID_13", {"party": "infrastructure", "weight": 0, "lasts": "slot"}, "35"),

@@ -99,6 +99,7 @@ def test_faults_that_everybody_has_make_nobody_an_offender() -> None:
 def test_two_faults_and_faults_without_known_time_accuse_nobody() -> None:
     known = {node: 720 * HOUR for node in range(1000)}
     assert not statistics([fault(1), fault(2)], known, {}, {}).nodes[1].is_offender
+    assert statistics([fault(1), fault(2), fault(3)], known, {}, {}).nodes[1].is_offender  # three do
     alone = statistics([fault(key) for key in range(9)], {1: 720 * HOUR}, {}, {})
     assert not alone.nodes[1].is_offender  # there is nobody to compare it with
     unknown = statistics([fault(key, node=5000) for key in range(9)], known, {}, {})
