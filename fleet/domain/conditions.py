@@ -135,9 +135,14 @@ def lapse(work: Work, key: str, subject: Subject, c: Condition, at: int) -> bool
     read until then: what is evidence from now on corroborates it no more (fold.md 11). Returns whether it did."""
     state, end = work.state, c.since + LAPSE_MS
     assert state is not None
-    if c.confirmed or subject.kind != GOOD or not state.last_ms <= end <= at <= state.last_ms + VOUCH_MS:
+    if c.confirmed or "action" not in work.reason(c.code).needs:
         return False
-    if state.sources[2] != "ok":
+    if not state.last_ms <= end <= at <= state.last_ms + VOUCH_MS:
+        return False
+    several = len(state.agents) > 1  # then one of them may be blind
+    if subject.kind != GOOD and not (several and any(s[1] == "A" for s in subject.segments)):
+        return False
+    if state.sources[2] != "ok" and not (several and work.kmsg_ok):
         return False
     pend(subject, c, state.open_slot, end // SLOT_MS + 1)
     close(work, key, subject, c, end)
@@ -199,6 +204,14 @@ def ended_by_sample(work: Work, key: str, subject: Subject, c: Condition, stretc
                 work.opened(key, subject, c, ms)
         gap = c.stance in "BE"
         freeze(subject, c)
+        last = c.last // SLOT_MS
+        if (
+            work.several
+            and c.stance == "B"
+            and last < slot
+            and not any(s[1] == "X" and s[2] == last for s in subject.segments)
+        ):
+            work.opened(key, subject, c, ms)  # its only sample was not contradicted
     close(work, key, subject, c, ms)
     return gap
 

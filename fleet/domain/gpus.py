@@ -60,6 +60,8 @@ def good(work: Work, key: str, place: Place, gpu: Gpu, stretch: Stretch, item: I
         if errors > place.ecc and not work.kmsg_ok:
             own = work.reason("ECC_UNCORRECTED")
             place.segments.append((own.code, "O", slot, slot + 1, own.weight if own.lowers else 100))
+            for kind in ("opened", "closed") if own.lowers else ():
+                work.report(kind, key, own.code, ms, ms, ms, own.weight)
         place.ecc = errors
 
 

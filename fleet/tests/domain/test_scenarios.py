@@ -54,7 +54,23 @@ def test_scenario(scenario: dict[str, Any]) -> None:
 
 
 #: Of each way in which the fold counts samples one: under power, listed again, in error, persistent, flaps.
-COUNTING = ("25", "wk01", "wk06", "wc16", "wc17", "wq21", "m15", "m17", "m43", "m44", "e09", "e11", "wo07", "wo18")
+COUNTING = (
+    "25",
+    "wk01",
+    "wk06",
+    "wc16",
+    "wc17",
+    "wq21",
+    "m15",
+    "m17",
+    "m43",
+    "m44",
+    "e09",
+    "e11",
+    "wo07",
+    "wo18",
+    "x601",
+)
 
 
 @pytest.mark.parametrize("name", COUNTING)
@@ -69,7 +85,7 @@ def test_a_second_installation_that_says_the_same_changes_nothing(name: str) -> 
 
 
 #: Of each way in which a blind sample could end or corroborate something one: contested, persistent, errors, ports.
-BLINDED = ("25", "wk05", "wq21", "m15", "e09", "e11", "wc01", "27")
+BLINDED = ("25", "wk05", "wq21", "m15", "e09", "e11", "wc01", "27", "x601", "x1103", "x1103b")
 
 
 @pytest.mark.parametrize("name", BLINDED)
