@@ -71,8 +71,9 @@ def bad(
     """The sample is bad evidence of `c`; returns whether the gap is unknown. `stays`: it holds across a boot."""
     sticky = work.reason(c.code).sticky
     linked = c.run_from >= 0 and c.stance in "BE"
-    near = ms - c.last <= VOUCH_MS and (stretch.same_boot or stays)
-    lasting = sticky and (stretch.same_boot or stays)
+    within = stretch.same_boot or stays or not c.old
+    near = ms - c.last <= VOUCH_MS and within
+    lasting = sticky and within
     fresh = False
     if linked and (near or lasting):
         c.last = ms
@@ -112,6 +113,21 @@ def possible(work: Work, key: str, subject: Subject, c: Condition, stretch: Stre
     subject.segments.append((c.code, "Q", min(first, slot), slot + 1, c.weight))
     c.stance = "Q"
     work.opened(key, subject, c, ms)
+
+
+def again(work: Work, subject: Subject, c: Condition, at: int) -> None:
+    """An event of a boot that no sample showed yet says again what was open before that boot: held in between, and
+    of this boot from now on."""
+    if c.weight < 100 and work.reason(c.code).sticky and c.stance in "BEQ":
+        _held(subject, c, c.last // SLOT_MS + 1, at // SLOT_MS)
+    freeze(subject, c)
+    c.run_from = c.last = c.since = at
+    c.stance = "E"
+
+
+def _held(subject: Subject, c: Condition, first: int, end: int) -> None:
+    if first < end:
+        subject.segments.append((c.code, "H", first, end, 0))
 
 
 def is_behind_boot(c: Condition, item: Item) -> bool:

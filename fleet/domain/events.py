@@ -29,6 +29,7 @@ def apply(work: Work, item: Item) -> None:
     boot = getattr(event, "boot_id", None) or item.batch.boot_id or ""
     if boot and state.boot_id and boot != state.boot_id and item.boot_ms < state.boot_at:
         return  # of a boot that a later one has already ended
+    work.booted_ms = item.boot_ms if boot and boot != state.boot_id else 0
     kind = getattr(event, "kind", None) or "xid"
     bus = event.pci_bus_id or ""
     if kind in ADMIN_KINDS:
@@ -225,6 +226,8 @@ def _condition(work: Work, place: Place, reason: Reason, at: int, parts: tuple[t
                 cond.confirm(place, c, at, at // SLOT_MS + 1, state.open_slot)
         return
     c.powered = 0
+    if c.confirmed and c.since < work.booted_ms <= at:
+        cond.again(work, place, c, at)
     if not c.confirmed:  # its ten minutes begin anew
         cond.pend(place, c, state.open_slot, at // SLOT_MS + 1)
         c.since = at

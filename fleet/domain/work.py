@@ -65,6 +65,7 @@ class Work:
         self.several = False  # whether another installation was heard just before this sample
         self.shared = False  # whether another installation has a sample in this one's slot
         self.again = False  # whether that one has counted already what this one says of the subject
+        self.booted_ms = 0  # when the event's boot began of which no sample came yet, else 0
         self.nvml = "ok"
         self.port_last: dict[str, tuple[int, str]] = {}  # of ports below 100: weight and code before this sample
         self.calm: quick.Calm | None = None
@@ -172,7 +173,7 @@ class Work:
         if first_of_boot:
             for subject in (state.node, *state.places, *state.ports):
                 for condition in subject.conditions:
-                    condition.old = True
+                    condition.old = condition.since < item.boot_ms or not item.boot_ms
         witnesses.assignments(self, stretch, item)
         self.several = bool(state.agents) and (item.agent not in state.agents or len(state.agents) > 1)
         if self.several:
