@@ -49,6 +49,13 @@ class NodeComparison:
     incidents: list[IncidentChange]
     hours_folded: int
 
+    @property
+    def lost_s(self) -> tuple[int, int]:
+        """What its GPUs lost in the hours that differ, before and after: weighted seconds of known time."""
+        gpus = [change for change in self.hours if change.subject.startswith("g")]
+        before = sum(change.known_before_s * 100 - change.nominal_before for change in gpus)
+        return before // 100, sum(change.known_after_s * 100 - change.nominal_after for change in gpus) // 100
+
 
 @dataclass
 class Comparison:
@@ -132,16 +139,18 @@ def as_json(found: Comparison) -> dict[str, Any]:
         "after": {"version": found.new.version, "digest": found.new.digest},
         "rules": [rule_change(one) for one in found.changes],
         "hours_folded": found.hours_folded,
-        "nodes": [
-            {
-                "node": one.node.name,
-                "node_id": one.node.pk,
-                "cluster": one.node.cluster.name,
-                "hours": [_hour(change, found) for change in one.hours],
-                "incidents": [_incident(change, found) for change in one.incidents],
-            }
-            for one in found.nodes
-        ],
+        "nodes": [node_json(one, found) for one in found.nodes],
+    }
+
+
+def node_json(one: NodeComparison, found: Comparison) -> dict[str, Any]:
+    """What changes of a node."""
+    return {
+        "node": one.node.name,
+        "node_id": one.node.pk,
+        "cluster": one.node.cluster.name,
+        "hours": [_hour(change, found) for change in one.hours],
+        "incidents": [_incident(change, found) for change in one.incidents],
     }
 
 

@@ -14,6 +14,7 @@ from django.db import models
 from django.utils import timezone
 
 from fleet.domain.slots import SLOT_S
+from fleet.models_comparisons import RuleComparison, RuleComparisonNode
 from fleet.models_dated import (
     Amendment,
     DatedStamp,
@@ -49,6 +50,8 @@ __all__ = [
     "ProbeTarget",
     "ReceiptSpan",
     "RuleAdoption",
+    "RuleComparison",
+    "RuleComparisonNode",
     "RuleVariant",
     "SealedDay",
     "SummedDay",

@@ -94,7 +94,6 @@ def _preview(now: datetime, proposal: Proposal) -> Preview:
 def _lines(found: Comparison) -> Sequence[Line]:
     out = []
     for one in found.nodes:
-        gpus = [change for change in one.hours if change.subject.startswith("g")]
         incidents = []
         for change in one.incidents:
             facts, rules = (change.after, found.new) if change.after is not None else (change.before, found.old)
@@ -105,8 +104,7 @@ def _lines(found: Comparison) -> Sequence[Line]:
                 one.node,
                 len(one.hours),
                 sum(change.seconds for change in one.hours),
-                sum(change.known_before_s * 100 - change.nominal_before for change in gpus) // 100,
-                sum(change.known_after_s * 100 - change.nominal_after for change in gpus) // 100,
+                *one.lost_s,
                 tuple(incidents),
             )
         )

@@ -25,6 +25,7 @@ from fleet.refolding import forget_old_states, refold_dirty
 from fleet.reviews import backfill_reviews
 from fleet.sealing import seal_due
 from fleet.selectors_waiting import orgs_with_probes, orgs_with_work
+from fleet.services_comparisons import waiting_comparison, work_on_comparison
 from orgs.models import Org
 from orgs.tasks import fan_out, org_task
 
@@ -80,10 +81,25 @@ def close_silence() -> int:
 
 @org_task(name="fleet.tasks.close_silence_of_org")
 def close_silence_of_org(org: Org) -> int:
-    """Write the hours of an org's silent nodes; tell of those that fell silent and of those with two agents."""
+    """Write the hours of an org's silent nodes; tell of those that fell silent and of those with two agents.
+
+    A comparison of rules that no worker is at is taken up again.
+    """
+    left = waiting_comparison(timezone.now())
+    if left is not None:
+        compare_rules_of_org.apply_async(args=[org.pk, left], expires=60)
     watch_silence(timezone.now())
     watch_agents(timezone.now())
     return silence.close_silence(timezone.now())
+
+
+@org_task(name="fleet.tasks.compare_rules_of_org")
+def compare_rules_of_org(org: Org, comparison_id: int) -> bool:
+    """A slice of a comparison of rules; sends the next while there is more. Whether there is."""
+    more = work_on_comparison(comparison_id)
+    if more:
+        compare_rules_of_org.apply_async(args=[org.pk, comparison_id])
+    return more
 
 
 @shared_task(name="fleet.tasks.probe")  # type: ignore[untyped-decorator]

@@ -6,6 +6,7 @@ from django.urls import path
 
 from fleet import (
     views,
+    views_comparisons,
     views_domains,
     views_incidents,
     views_node,
@@ -60,6 +61,13 @@ urlpatterns = [
     ),
     path("settings/rules/", views_rules.org_rules, name="org_rules"),
     path("settings/rules/adopt/", views_rules.adopt, name="rules_adopt"),
+    path("settings/rules/comparisons/<int:comparison_id>/", views_comparisons.comparison, name="rules_comparison"),
+    path(
+        "settings/rules/comparisons/<int:comparison_id>.json",
+        views_comparisons.comparison_json,
+        name="rules_comparison_json",
+    ),
+    path("settings/rules/comparisons/<int:comparison_id>/stop/", views_comparisons.stop, name="rules_comparison_stop"),
     path("settings/rules/<slug:kind>/<int:row_id>/end/", views_rules.end_rule_row, name="rules_row_end"),
     path("manifest.webmanifest", views.manifest, name="manifest"),
     path("clusters/<int:cluster_id>/remove-demo/", views.remove_demo, name="remove_demo"),

@@ -12,16 +12,20 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from kombu.exceptions import OperationalError
 
 from fleet.api_shapes import rule as rule_json
 from fleet.domain.explain import also_of, ends_of, needs_of
 from fleet.domain.rules import LATEST, Reason, Rules, diff, load_rules, versions
 from fleet.forms_settings import AdoptForm, AmendForm, plain
-from fleet.models import Amendment, RuleAdoption
+from fleet.models import Amendment, RuleAdoption, RuleComparison
 from fleet.rules_preview import Preview, preview_amendment, preview_rule_set
+from fleet.selectors_comparisons import list_comparisons
 from fleet.selectors_rules import get_rules_page, rules_now
+from fleet.services_comparisons import ask_for_comparison
 from fleet.services_dated import DatedInvalid
 from fleet.services_rules import adopt_rules, amend_rule, end_amendment, withdraw_adoption, withdraw_amendment
+from fleet.tasks import compare_rules_of_org
 from fleet.views_settings import access_of, actor_of, tried
 from orgs.middleware import honours_clusters
 
@@ -102,6 +106,15 @@ def org_rules(request: HttpRequest) -> HttpResponse:
     form = AmendForm(request.POST or None, initial={"code": request.GET.get("code", "")[:64]})
     if request.method == "POST":
         actor, rules = actor_of(request), rules_now()
+        if "compare" in request.POST:
+            asked: list[RuleComparison] = []
+            if tried(
+                form,
+                lambda data: asked.append(ask_for_comparison(actor, code=data["code"], changes=form.changes(rules))),
+                {"changes": "value"},
+            ):
+                return _compare(request, asked[0])
+            return _rules_page(request, form, AdoptForm(), 422)
         if "preview" in request.POST:
             shown: list[Preview] = []
             tried(
@@ -144,14 +157,29 @@ def _rules_page(
         "codes": sorted(page.rules.reasons),
         "newest": LATEST,
         "preview": preview,
+        "comparisons": [] if access_of(request).clusters else list_comparisons(),
     }
     return render(request, "fleet/settings/rules.html", context, status=status)
+
+
+def _compare(request: HttpRequest, row: RuleComparison) -> HttpResponse:
+    """Have a worker begin, and show how far it is. Without a broker the job of the next minute begins it."""
+    try:
+        compare_rules_of_org.apply_async(args=[access_of(request).org.pk, row.pk], retry=False)
+    except OperationalError:
+        messages.info(request, "It begins within a minute or two.")
+    return redirect("rules_comparison", org_slug=access_of(request).org.slug, comparison_id=row.pk)
 
 
 @require_POST
 def adopt(request: HttpRequest) -> HttpResponse:
     """Fold by another rule set from a full hour on."""
     actor, form = actor_of(request), AdoptForm(request.POST)
+    if "compare" in request.POST:
+        asked: list[RuleComparison] = []
+        if tried(form, lambda data: asked.append(ask_for_comparison(actor, version=data["version"]))):
+            return _compare(request, asked[0])
+        return _rules_page(request, AmendForm(), form, 422)
     if "preview" in request.POST:
         shown: list[Preview] = []
         tried(form, lambda data: shown.append(preview_rule_set(timezone.now(), data["version"])))

@@ -192,5 +192,6 @@ def action_groups() -> list[tuple[str, str]]:
         ("user.", "sign-in and accounts"),
         ("org.", "the org itself"),
         ("incident.", "incidents"),
+        ("review.", "what asks for a look"),
         ("claim.", "claims"),
     ]

@@ -255,6 +255,12 @@ register.filter("title_of", title_of)
 
 
 @register.filter
+def listed(value: Any) -> str:
+    """A rule's value in words: lists with commas, `none` for an empty one."""
+    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
+
+
+@register.filter
 def watts(milliwatts: int) -> str:
     """Whole watts."""
     return f"{milliwatts / 1000:.0f}"

@@ -113,6 +113,7 @@ SHOWS = {
     f"{SETTINGS}hardware/<int:node_id>/": "finance",
     f"{SETTINGS}maintenance/": "viewer",
     f"{SETTINGS}rules/": "viewer",
+    f"{SETTINGS}rules/comparisons/<int:comparison_id>/": "viewer",
     f"{SETTINGS}audit/": "finance",
     f"{SETTINGS}audit.csv": "admin",
     "provider/": "provider",
@@ -223,7 +224,7 @@ def plant(org: Any, name: str, pk: int = PLANTED) -> None:
 
     from fleet.agents.models import AgentKey
     from fleet.alerts.models import Channel
-    from fleet.models import Cluster, Incident, Node, NodeLive, Review
+    from fleet.models import Cluster, Incident, Node, NodeLive, Review, RuleComparison
 
     with tenant_context(org):
         cluster = Cluster.objects.create(pk=pk, name=name)
@@ -249,6 +250,9 @@ def plant(org: Any, name: str, pk: int = PLANTED) -> None:
             lost_gpu_seconds=600,
             parts=[],
         )
+        hours = {"from_hour": slot // 240, "until_hour": slot // 240 + 1}
+        if not RuleComparison.objects.exists():  # one at a time
+            RuleComparison.objects.create(pk=pk, version="2026-11-30", requested_by=name, nodes_total=1, **hours)
         AgentKey.objects.create(
             pk=pk, agent_id=name, public_key=bytes(32), state="active", cluster=name, node=name, enrolled_with="test",
             is_bootstrap=False,
@@ -308,6 +312,7 @@ def path_for(route: str, org: Any, pk: int = PLANTED) -> str:
         "key_id",
         "contract_id",
         "channel_id",
+        "comparison_id",
     )
     return path_of(route, org_slug=org.slug, org_id=str(org.pk), **dict.fromkeys(ids, number))
 

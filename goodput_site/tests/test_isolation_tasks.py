@@ -20,7 +20,7 @@ from fleet.alerts.models import Channel, Recipient
 from fleet.summary import services
 from fleet.summary.export import run_export
 from goodput_site.celery import app
-from goodput_site.tests.test_isolation_matrix import MINE, THEIRS, plant
+from goodput_site.tests.test_isolation_matrix import MINE, PLANTED, THEIRS, plant
 from orgs.models import Org
 from orgs.services import set_org_status
 
@@ -33,6 +33,7 @@ OF_AN_ORG: dict[str, tuple[Any, ...]] = {
     "fleet.tasks.close_silence_of_org": (),
     "fleet.tasks.probe_org": (),
     "fleet.tasks.seal_org": (),
+    "fleet.tasks.compare_rules_of_org": (PLANTED,),
     "fleet.summary.tasks.summarise_org": (),
     "fleet.alerts.tasks.tell_org": (),
     "fleet.alerts.tasks.tell_channel": (CHANNEL,),

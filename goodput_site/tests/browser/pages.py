@@ -119,6 +119,10 @@ PAGES: dict[str, tuple[State, ...]] = {
     SETTINGS + "hardware/<int:node_id>/": (org("a node", "settings/hardware/{node}/"),),
     SETTINGS + "maintenance/": (org("none", "settings/maintenance/"), quiet("settings/maintenance/")),
     SETTINGS + "rules/": (org("as it is", "settings/rules/"),),
+    SETTINGS + "rules/comparisons/<int:comparison_id>/": (
+        org("done", "settings/rules/comparisons/{comparison}/"),
+        org("none such", "settings/rules/comparisons/999999/", status=404),
+    ),
     "rules/": public("/rules/"),
     SETTINGS + "alerts/": (org("some", "settings/alerts/"), quiet("settings/alerts/")),
     SETTINGS + "alerts/new/<slug:kind>/": tuple(

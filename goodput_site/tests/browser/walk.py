@@ -32,6 +32,7 @@ from fleet.folding import fold_waiting
 from fleet.ingest import receive
 from fleet.models import Incident, IncidentNote, Node, NodeLive
 from fleet.refolding import refold_dirty
+from fleet.services_comparisons import ask_for_comparison, work_on_comparison
 from fleet.services_incidents import Actor
 from fleet.simulation import uploads
 from orgs.keys import KeyInfo
@@ -88,6 +89,10 @@ with tenant_context(org):
             "fault_at": f"{datetime.fromtimestamp(real.first_slot * 15, UTC):%Y-%m-%dT%H:%M:%SZ}"}
 
     actor = Actor("owner@local.example", org)
+    compared = ask_for_comparison(actor, code="GPU_MISSING", changes={"weight": 50})
+    while work_on_comparison(compared.pk):
+        pass
+    ids |= {"comparison": compared.pk}
     more = {"least_severity": "info", "hold_seconds": 0}
     hook, _ = create_channel({"kind": "webhook", "name": "our hook", "url": "http://127.0.0.1:1/x", **more}, actor)
     mail, _ = create_channel({"kind": "email", "name": "on call", "recipients": ["ops@local.example"], **more}, actor)
