@@ -27,6 +27,8 @@ def good(work: Work, key: str, place: Place, gpu: Gpu, stretch: Stretch, item: I
     action = gpu.recovery_action
     if action is not None:
         place.has_action = True
+    elif place.has_action and (not stretch.same_boot or work.reloaded or place.cause == "NVML_ABSENT"):
+        place.has_action = False  # another driver: the kernel log shows the end now (fold.md 7)
     under_power = powered(gpu)
     seen: set[str] = set()
     if place.conditions:

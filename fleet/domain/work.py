@@ -65,6 +65,7 @@ class Work:
         self.several = False  # whether another installation was heard just before this sample
         self.shared = False  # whether another installation has a sample in this one's slot
         self.again = False  # whether that one has counted already what this one says of the subject
+        self.reloaded = False  # whether the driver was loaded or unloaded since the last sample
         self.booted_ms = 0  # when the event's boot began of which no sample came yet, else 0
         self.nvml = "ok"
         self.port_last: dict[str, tuple[int, str]] = {}  # of ports below 100: weight and code before this sample
@@ -168,6 +169,7 @@ class Work:
             return  # a boot that a later one has already ended
         self.nvml, ib, log = quick.sources_of(interval)
         self.kmsg_ok = log == "ok"
+        self.reloaded = state.reload
         stretch = self._stretch(item, state, slot, same_boot)
         first_of_boot = not same_boot
         if first_of_boot:
@@ -242,7 +244,7 @@ class Work:
         state = self.state
         assert state is not None
         self.nvml, self.kmsg_ok, self.several = "ok", state.sources[2] == "ok", False
-        self.shared = self.again = False
+        self.shared = self.again = self.reloaded = False
         return Stretch(state.last_ms, item.ms, state.open_slot, slot, True, True, "NO_DATA", True)
 
     # -- a GPU ----------------------------------------------------------------------------------------------------
