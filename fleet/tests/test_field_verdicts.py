@@ -314,3 +314,24 @@ def test_a_recovery_line_ends_what_is_open() -> None:
     assert set(weights[21:]) == {100}
     (incident,) = machine.incidents(END)
     assert incident.end_slot in (EVENT_SLOT, EVENT_SLOT + 1)
+
+
+@pytest.mark.parametrize("codes", [(79,), (62, 45)], ids=str)
+def test_a_storm_of_lines_is_one_event_each_and_one_incident(codes: tuple[int, ...]) -> None:
+    """20,000 lines in 20 seconds, through the reader: a full buffer is one pass, a burst one event with its count."""
+    bus = "0000:3b:00.0"
+    line = "4,%d,%d,c;NVRM: Xid (PCI:0000:3b:00): %d, pid=1, name=x, once more"
+    lines = [line % (n, 1_000_000 + n * 1_000, codes[n % len(codes)]) for n in range(20_000)]
+    case = {"id": "storm", "input": "\n".join(lines), "expected": {"events": [{"pci": bus, "weight_drop": True}]}}
+    events = events_of(case)
+    assert sum(event.count or 1 for event in events) == len(lines)
+    assert len(events) <= 10 * len(codes)
+    machine = Machine([bus], events)
+    machine.hear(EVENT_SLOT - 40, EVENT_SLOT)
+    machine.hear(EVENT_SLOT, LATER, **{"lost" if codes == (79,) else "action": [bus]})
+    machine.reboot(LATER)
+    machine.hear(LATER, END)
+    (incident,) = machine.incidents(END)
+    assert incident.leading_code(RULES) == f"XID_{codes[0]}"
+    kinds = [event.kind for event in machine.node.events if event.code == f"XID_{codes[0]}"]
+    assert kinds == ["opened", "closed"]

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.test import Client
 from django.utils import timezone
 from django_tenants.utils import tenant_context
 
 from fleet.dated import get_org_dated, hour_at
+from fleet.domain import rules
 from fleet.domain.rules import LATEST, load_rules
 from fleet.models import Amendment, Incident, NodeHour, NodeLive, RuleAdoption, RuleVariant
-from fleet.selectors_rules import find_rules, get_rules_page
+from fleet.selectors_rules import find_rules, get_difference, get_rules_page
 from fleet.services_dated import DatedInvalid
 from fleet.services_incidents import Actor
 from fleet.services_rules import (
@@ -290,3 +294,36 @@ def test_the_page_shows_what_a_rule_would_change_and_writes_nothing(
     assert "No rule differs" in client.post("/o/alpha/settings/rules/adopt/", adoption).content.decode()
     with tenant_context(inside):
         assert RuleAdoption.objects.count() <= 1
+
+
+def test_the_page_tells_what_a_newer_rule_set_says_otherwise(
+    client: Client, lan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two folders: a weight and a text changed, one reason added, one gone."""
+    for version in (LATEST, "2027-01-31"):
+        shutil.copytree(Path(rules.__file__).parent / LATEST, tmp_path / version)
+    links, throttle = (tmp_path / "2027-01-31" / name for name in ("links.toml", "throttle.toml"))
+    text = links.read_text()
+    assert text.count("weight = 75") == 1
+    links.write_text(text.replace("weight = 75", "weight = 60").replace('code = "TEMPERATURE"', 'code = "HEAT"'))
+    throttle.write_text(throttle.read_text().replace('title = "Idle"', 'title = "No work"'))
+    monkeypatch.setattr(rules, "_FOLDER", tmp_path)
+    load_rules.cache_clear()
+    try:
+        host = {"host": "localhost"}
+        page = client.get(f"/rules/?version=2027-01-31&against={LATEST}", headers=host).content.decode()
+        assert "4 reasons differ" in page
+        assert [(one.code, one.kind, one.is_weighty) for one in get_difference(LATEST, "2027-01-31")] == [
+            ("GPU_IDLE", "changed", False),
+            ("HEAT", "added", True),
+            ("PCIE_WIDTH", "changed", True),
+            ("TEMPERATURE", "removed", True),
+        ]
+        width = page[page.index("PCIE_WIDTH") :]
+        assert re.search(r'"What">weight</td><td data-head="2026-11-30">75</td><td data-head="2027-01-31">60<', width)
+        assert '"What">added<' in page
+        assert '"What">removed<' in page
+        whole = client.get("/rules/?version=2027-01-31", headers=host).content.decode()
+        assert f"?version=2027-01-31&amp;against={LATEST}" in whole
+    finally:
+        load_rules.cache_clear()
