@@ -1,7 +1,7 @@
 """Folding history again: CPU per batch of `manage.py refold`, out of the inbox and out of packs.
 
 A month of 1,000 GPUs is 5.4 million batches (125 nodes, one a minute); the goal is ten minutes on two cores, which is
-222 µs of CPU a batch, worker and PostgreSQL together. What a node costs once, 10 to 15 ms, is 0.3 µs a batch in a
+222 µs of CPU a batch, worker and PostgreSQL together. What a node costs once, 12 to 16 ms, is 0.3 µs a batch in a
 month; a day of a node is folded here, so that it is not taken for the batches' own.
 """
 

@@ -172,10 +172,8 @@ def _place_piece(piece: Piece, fit: Fit, pauses: list[Pause], jumps: list[Jump],
                     known = sync
                 if offset < least:
                     least = offset
-                fit = (
-                    *(boot, offset, (), (), known, None, start, boottime, interval.ts - boottime, number, before),
-                    *(ms, least, back),
-                )
+                diff = interval.ts - boottime
+                fit = (boot, offset, (), (), known, None, start, boottime, diff, number, before, ms, least, back)
                 clock_ok = True
             else:
                 guess = boottime <= last_bt
@@ -183,7 +181,10 @@ def _place_piece(piece: Piece, fit: Fit, pauses: list[Pause], jumps: list[Jump],
                 fit, ms, clock_ok = _sample(sync, interval, boottime, fallback, fit, pauses, jumps, (earliest, latest))
                 plain = not pauses and not jumps and fit[5] is None and fit[1] is not None and not fit[2]
             boot_ms = ms - boottime
-        low, high = min(low, ms), max(high, ms)
+        if ms < low:
+            low = ms
+        if ms > high:
+            high = ms
         if guess and boottime is not None:
             low = min(low, earliest_of(boottime, fit, ms))
         found.append(Item(ms, 1, agent, seq, position, 0, sha, clock_ok, batch, interval, None, fit, boot_ms, at))
