@@ -141,7 +141,7 @@ def _xid(work: Work, index: int, place: Place, at: int, code: int, event: Any) -
         return  # the owner's own act: party none
     if "links" in reason.needs and follows(work, place, at):
         _note(work, index, place, reason.code, at)
-        return  # a symptom of what a peer, the fabric manager or a reset did
+        return  # a symptom of a peer's loss, a reset or an act of the owner
     for c in place.conditions:
         if not c.confirmed and f"xid:{code}" in work.reason(c.code).needs:
             cond.confirm(place, c, at, at // SLOT_MS + 1, state.open_slot)
