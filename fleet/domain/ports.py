@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from math import lcm
 from typing import TYPE_CHECKING
 
 from fleet.domain import conditions as cond
@@ -22,6 +23,9 @@ LEARNED_MS = 86_400_000  # a port is learned after 24 h ACTIVE (fold.md 16)
 FLAPS = "link_downed"
 NOT_SEEN = "NOT_SEEN"  # the last word on a declared port that its source has never listed
 _WAITING = ("INIT", "ARMED")
+
+#: A port, its verdicts, how many GPUs it serves.
+Served = tuple[PortState, list[Run], int]
 
 
 def key_of(port: Port) -> str:
@@ -183,50 +187,56 @@ def _judge_port(
 
 def shares(work: Work, index: int, place: Place, runs: Sequence[tuple[PortState, list[Run]]]) -> tuple[Share, ...]:
     """What the ports take from one GPU, run by run. A mapped GPU takes its port's weight (the mean of several);
-    unmapped ports take down / max(ports expected, GPUs) from every GPU, rounded down."""
+    unmapped ports take down / max(ports expected, GPUs) from every GPU, rounded down.
+
+    A port near several GPUs shares its loss among them: an outage never costs more GPU time than ports were down.
+    """
     state = work.state
     assert state is not None
     declared = dict(work.context.ports or ())
-    mapped, loose = [], []
+    buses = {p.bus for p in state.places if p.bus}
+    mapped: list[Served] = []
+    loose: list[Served] = []
     for port, port_runs in runs:
         target = declared.get(port.key)
         if target is not None:
             if target == index:
-                mapped.append((port, port_runs))
-        elif port.near and any(p.bus in port.near for p in state.places if p.bus):
+                mapped.append((port, port_runs, 1))
+        elif served := len(buses.intersection(port.near)):
             if place.bus in port.near:
-                mapped.append((port, port_runs))
+                mapped.append((port, port_runs, served))
         else:
-            loose.append((port, port_runs))
-    out = list(_combined(work, mapped, len(mapped)))
-    out += _combined(work, loose, max(len(runs), len(state.places)))
-    return tuple(out)
+            loose.append((port, port_runs, len(state.places)))
+    return (*_combined(work, mapped, len(mapped)), *_combined(work, loose, len(runs)))
 
 
-def _combined(work: Work, ports: Sequence[tuple[PortState, list[Run]]], among: int) -> Iterator[Share]:
+def _combined(work: Work, ports: Sequence[Served], least: int) -> Iterator[Share]:
+    """The sum of each port's loss by the GPUs that it serves, at least by `least`."""
     if not ports:
         return
-    bounds = sorted({b for _, runs in ports for run in runs for b in (run.first, run.end)})
+    among = lcm(*(max(least, served) for _, _, served in ports))
+    bounds = sorted({b for _, runs, _ in ports for run in runs for b in (run.first, run.end)})
     for a, b in pairwise(bounds):
         losses = [0, 0, 0]
         states: list[State] = []
         codes: set[str] = set()
-        for port, runs in ports:
+        for port, runs, served in ports:
+            part = among // max(least, served)
             verdict = next((r.verdict for r in runs if r.first <= a < r.end), None)
             if verdict is None:
                 continue
             if verdict.nominal is None:
                 weight, code = work.port_last.get(port.key, (100, ""))
                 if weight < 100:
-                    losses[2] += 100 - weight
+                    losses[2] += (100 - weight) * part
                     states.append(State.PENDING)
                     codes.add(code)
                 continue
             if verdict.upper >= 100:
                 continue
-            losses[0] += 100 - verdict.nominal
-            losses[1] += 100 - verdict.lower
-            losses[2] += 100 - verdict.upper
+            losses[0] += (100 - verdict.nominal) * part
+            losses[1] += (100 - verdict.lower) * part
+            losses[2] += (100 - verdict.upper) * part
             states.append(verdict.state)
             codes.update(c for c in (*verdict.certain, *verdict.possible) if c not in _NOTES)
         if not codes:

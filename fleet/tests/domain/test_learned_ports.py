@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fleet.domain.fold import fold_all, hold
 from fleet.domain.placement import Item, place
 from fleet.domain.rules import load_rules
+from fleet.domain.scenario import outcome
 from fleet.domain.state import NO_FIT, NodeState
 from fleet.domain.work import Work
 from fleet.tests.domain import facts
@@ -104,3 +107,26 @@ def test_holding_a_sample_for_a_year_takes_few_steps(monkeypatch: pytest.MonkeyP
         end, _, _ = hold(state, item._replace(ms=START + 15_000), START + 365 * DAY, RULES)
         assert end is not None
         assert end.last_ms == START + 365 * DAY - 15_000
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data(), st.integers(1, 8), st.integers(1, 8))
+def test_an_outage_never_costs_more_gpu_time_than_ports_were_down(data: st.DataObject, gpus: int, ports: int) -> None:
+    """Whatever serves whom: declared for one GPU, near several, or nowhere."""
+    declared, near, down = {}, {}, {}
+    for port in range(ports):
+        declared[f"G{port}"] = data.draw(st.none() | st.integers(0, gpus - 1))
+        if data.draw(st.booleans()):
+            near[str(port)] = sorted(data.draw(st.sets(st.integers(0, gpus - 1), min_size=1)))
+        if data.draw(st.booleans()):
+            down[str(port)] = {"state": "DOWN"}
+    samples = [{"slots": [0, 3]}, {"slots": [4, 7], "port": down}, {"slots": [8, 9]}]
+    inputs = {"gpus": gpus, "ports": ports, "boottime": False, "near": near, "deliveries": [{"samples": samples}]}
+    run = outcome.run({"id": "x", "inputs": inputs, "context": {"ports": declared}})
+    lost = 0
+    for gpu in range(gpus):
+        (verdict,) = run.node.verdicts(f"g{gpu}", run.told.zero + 5, run.told.zero + 6)
+        assert verdict is not None
+        assert verdict.nominal is not None
+        lost += 100 - verdict.nominal
+    assert lost <= 100 * len(down)
