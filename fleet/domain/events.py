@@ -26,9 +26,11 @@ def apply(work: Work, item: Item) -> None:
     assert state is not None
     event: Any = item.event
     at = item.ms
-    boot = getattr(event, "boot_id", None) or item.batch.boot_id or ""
-    if boot and state.boot_id and boot != state.boot_id and item.boot_ms < state.boot_at:
-        return  # of a boot that a later one has already ended
+    batch_boot = item.batch.boot_id or ""
+    boot = getattr(event, "boot_id", None) or batch_boot
+    is_read_late = boot != batch_boot and state.boot_id == batch_boot
+    if boot and state.boot_id and boot != state.boot_id and (item.boot_ms < state.boot_at or is_read_late):
+        return  # of a boot that a later one has already ended, whatever its own clock said
     work.booted_ms = item.boot_ms if boot and boot != state.boot_id else 0
     kind = getattr(event, "kind", None) or "xid"
     bus = event.pci_bus_id or ""
