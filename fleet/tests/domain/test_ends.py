@@ -22,7 +22,7 @@ def conditions() -> list[Reason]:
     A lost GPU ends by being listed, which scenarios show.
     """
     found = [r for r in RULES.reasons.values() if r.lowers and r.lasts == "condition" and r.subject == "gpu"]
-    opened = [r for r in found if (r.xid >= 0 or r.code in OWN) and "enumerates" not in r.ends]
+    opened = [r for r in found if (r.xid >= 0 or r.sxids or r.code in OWN) and "enumerates" not in r.ends]
     kinds = {(r.needs, r.ends, r.ends_without_action, r.weight, r.line, r.code in OWN): r for r in reversed(opened)}
     return list(kinds.values())
 
@@ -38,6 +38,9 @@ def scenario(reason: Reason, evidence: str, has_action: bool) -> dict[str, Any]:
 
     asks = OWN.get(reason.code, 1)
     events = [event([9, 12_000], code=reason.xid, severity=reason.line or None)] if reason.xid >= 0 else []
+    if reason.sxids:
+        switch = {"kind": "sxid", "code": reason.sxids[0], "severity": "fatal", "at": [9, 12_000]}
+        events.append({**switch, "pci_bus_id": "0000:05:00.0"})
     if not has_action and (reason.needs or reason.code in OWN):
         events.append(event([9, 13_000], code=154, action=asks))
     samples = [{"slots": [0, 9], **shown(0)}, {"slots": [10, 14], "events": events, **shown(asks)}]
