@@ -370,6 +370,11 @@ Sample = shape(
     pci=text(),
     ports=OddPort(many=True, help_text="Those of the node that were not plainly up."),
     clock_good=s.BooleanField(),
+    agent_id=text(help_text="The installation that sent it."),
+    boot_id=text(),
+    boot_at=at(help_text="When its boot began, as its clock said."),
+    last_shutdown=text(help_text="How the boot before ended: clean, unclean or unknown."),
+    last_alive=at(help_text="The newest instant that the boot before left on disk."),
     batch_sha256=s.CharField(),
     received_at=s.DateTimeField(),
 )

@@ -246,9 +246,19 @@ def sample(fact: Fact, uuid: str, bus_id: str) -> dict[str, Any]:
         "pci": (interval.pci or {}).get(bus_id),
         "ports": odd_ports(interval),
         "clock_good": fact.is_clock_good,
+        "agent_id": fact.batch.agent_id,
+        "boot_id": fact.batch.boot_id,
+        "boot_at": wire_instant(fact.batch.boot_at),
+        "last_shutdown": fact.batch.last_shutdown,
+        "last_alive": wire_instant(fact.batch.last_alive),
         "batch_sha256": fact.sha256.hex(),
         "received_at": stamp(fact.received_at),
     }
+
+
+def wire_instant(ms: int | None) -> str | None:
+    """An instant of the wire, where it says one."""
+    return None if ms is None else precise(ms)
 
 
 def _value(value: Any) -> Any:

@@ -16,6 +16,7 @@ from fleet.selectors_api_time import SlotRun, slot_runs
 from fleet.selectors_rules import find_rules
 
 AROUND_SLOTS = 20  # five minutes on each side, for events
+EDGE_SLOTS = 240  # an hour, in which the last sample before an incident and the first after it are looked for
 SAMPLES = 2  # on each side
 
 
@@ -49,7 +50,10 @@ def find_gpu(uuid: str) -> tuple[int, int] | None:
 
 
 def get_explanation(now: datetime, node_id: int, place: int, slot: int, scope: str = "") -> Explanation | None:
-    """What is known of a slot of a GPU's place; None if there is no such place. At most six queries."""
+    """What is known of a slot of a GPU's place; None if there is no such place.
+
+    At most six queries, and eight more where no sample is near.
+    """
     line = get_gpu(now, node_id, place, scope)
     if line is None:
         return None
@@ -62,6 +66,9 @@ def get_explanation(now: datetime, node_id: int, place: int, slot: int, scope: s
     after = [fact for fact in samples if fact.ms >= (slot + 1) * SLOT_MS][:SAMPLES]
     found = find_rules(run.rules)
     codes = {*run.verdict.certain, *run.verdict.possible}
+    incidents = tuple(_incidents(node_id, place, slot))
+    if incidents and not (before or within or after):
+        before, after = _edges(node_id, place, incidents[0])
     return Explanation(
         line=line,
         slot=slot,
@@ -70,7 +77,7 @@ def get_explanation(now: datetime, node_id: int, place: int, slot: int, scope: s
         reasons=explain(run.verdict, found.rules),
         samples=tuple(before + within + after),
         events=tuple(fact for fact in facts if fact.event is not None),
-        incidents=tuple(_incidents(node_id, place, slot)),
+        incidents=incidents,
         rules=found.rules,
         is_rules_found=found.is_found,
         amendments=tuple(one for one in found.amendments if one.code in codes),
@@ -84,6 +91,15 @@ def _limits(samples: list[Fact], uuid: str, bus_id: str, rules: Rules) -> tuple[
     found = next((gpu for gpu in gpus if (gpu.uuid == uuid if uuid else gpu.pci_bus_id == bus_id)), None)
     told = lowered(found, rules) if found is not None else ()
     return tuple((reason, one.words) for one in told if (reason := rules.of(one.code)) is not None)
+
+
+def _edges(node_id: int, place: int, incident: Incident) -> tuple[list[Fact], list[Fact]]:
+    """(the last sample before an incident's part of a GPU, the first after it), for a slot that has none near it."""
+    part = next(part for part in incident.parts if part["subject"] == f"g{place}")
+    first, end = part["first_slot"], part["end_slot"]
+    before = list_facts([node_id], Span(max(0, first - EDGE_SLOTS), first + 1), events=False)
+    after = list_facts([node_id], Span(end, end + EDGE_SLOTS), events=False)
+    return before[-1:], after[:1]
 
 
 def _incidents(node_id: int, place: int, slot: int) -> list[Incident]:

@@ -37,6 +37,7 @@ class Fact:
     is_clock_good: bool
     interval: Any
     event: Any
+    batch: Any
 
     @property
     def order(self) -> tuple[int, str, int, int]:
@@ -94,4 +95,5 @@ def _fact(node_id: int, item: Item, received_at: datetime) -> Fact:
         item.clock_ok,
         item.interval,
         item.event,
+        item.batch,
     )

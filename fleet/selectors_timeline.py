@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -37,6 +38,7 @@ READINGS = (  # key, label, unit, divisor
     ("nvlink_inactive", "NVLinks inactive", "", 1),
     ("recovery_action", "recovery action", "", 1),
 )
+BURST_MS = 180_000  # silence that ends a burst (docs/fold.md)
 SHORT = {"nvml": "NVML", "ib": "ports", "kmsg": "kernel log", "pci": "PCI"}
 
 
@@ -92,6 +94,18 @@ class Sample:
     pci: str = ""
     ports: tuple[str, ...] = ()
     nvml_error: int | None = None
+    nvml: str = "ok"
+    agent: str = ""  # where the samples are of more than one installation
+    boot: Boot | None = None  # where it is of another boot than the first of the samples
+
+
+@dataclass(frozen=True)
+class Boot:
+    """What a sample's batch says of its boot and of how the one before ended."""
+
+    began_ms: int | None
+    last_shutdown: str
+    last_alive_ms: int | None
 
 
 @dataclass(frozen=True)
@@ -206,8 +220,8 @@ def get_timeline(now: datetime, node: Node, place: int, slot: int) -> Timeline |
         reviews=tuple(one for one in list_reviews(node.pk, slot, slot + 1) if one.subject in (f"g{place}", "n")),
         word=state_word(str(verdict.state), verdict.nominal),
         mark=str(verdict.state) if verdict.state in MARKS else "",
-        samples=tuple(_sample(fact, lane.uuid, bus_id, slot) for fact in explanation.samples),
-        events=tuple(line_of(fact, by_bus) for fact in explanation.events),
+        samples=tuple(_samples(explanation.samples, lane.uuid, bus_id, slot)),
+        events=tuple(_bursts(line_of(fact, by_bus) for fact in explanation.events)),
         is_future=slot * SLOT_MS > to_ms(now),
     )
 
@@ -242,6 +256,34 @@ def _cells(row: HourRow | None, subject: str, hour: int, slot: int, now_ms: int)
     return tuple(cells)
 
 
+def _bursts(events: Iterable[EventLine]) -> list[EventLine]:
+    """Events with those that repeat another one of the same GPU within three minutes added to it."""
+    found: list[EventLine] = []
+    last: dict[tuple[str, int | None, str], tuple[int, int]] = {}
+    for one in events:
+        key = (one.title, one.place, one.bus_id)
+        at, ms = last.get(key, (-1, 0))
+        if at >= 0 and one.ms - ms <= BURST_MS:
+            found[at] = replace(found[at], count=found[at].count + one.count)
+        else:
+            at = len(found)
+            found.append(one)
+        last[key] = (at, one.ms)
+    return found
+
+
+def _samples(facts: Sequence[Fact], uuid: str, bus_id: str, slot: int) -> list[Sample]:
+    several = len({fact.batch.agent_id for fact in facts}) > 1
+    out = []
+    for fact in facts:
+        one = _sample(fact, uuid, bus_id, slot)
+        batch = fact.batch
+        if batch.boot_id != facts[0].batch.boot_id:
+            one = replace(one, boot=Boot(batch.boot_at, batch.last_shutdown or "", batch.last_alive))
+        out.append(replace(one, agent=(batch.agent_id or "")[:12]) if several else one)
+    return out
+
+
 def _sample(fact: Fact, uuid: str, bus_id: str, slot: int) -> Sample:
     gpus = list(fact.interval.gpus)
     gpu = next((g for g in gpus if g.uuid == uuid), None) or next((g for g in gpus if g.pci_bus_id == bus_id), None)
@@ -259,6 +301,7 @@ def _sample(fact: Fact, uuid: str, bus_id: str, slot: int) -> Sample:
         pci=(fact.interval.pci or {}).get(bus_id, ""),
         ports=tuple(map(_port_words, odd_ports(fact.interval))),
         nvml_error=fact.interval.nvml_error,
+        nvml=(fact.interval.sources or {}).get("nvml", "ok"),
     )
 
 

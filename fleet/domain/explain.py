@@ -15,7 +15,7 @@ STATES = {
     State.PENDING: "A reason that needs corroboration has none yet: nothing is lowered but the upper reading.",
     State.CONTESTED: "Down by rule, but the GPU works: nothing is lowered but the upper reading; a review is open.",
     State.HELD: "A condition that cannot end by itself was open and nothing came since: claims count it as good.",
-    State.UNKNOWN: "No evidence: never down and never up; claims count it as good.",
+    State.UNKNOWN: "No evidence that decides: never down and never up; claims count it as good.",
 }
 
 _ENDS = {

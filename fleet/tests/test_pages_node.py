@@ -297,6 +297,37 @@ def test_a_slot_shows_the_facts_that_decided_it(alpha: Any, ada: Any, client_of:
     assert "This sample does not list the GPU; the PCI bus says that it is dead." in words
 
 
+def test_a_slot_of_a_dead_node_shows_the_samples_around_and_the_boot_that_tells(
+    alpha: Any, ada: Any, client_of: Any
+) -> None:
+    first = (int(timezone.now().timestamp() * 1000) // SLOT_MS - 200) * SLOT_MS + SLOT_MS // 2
+    back = first + 120 * SLOT_MS
+    store(alpha, boot_id="b1", agent_id="a", seq=1, intervals=[interval(first + k * SLOT_MS) for k in range(4)])
+    more = {"boot_id": "b2", "boot_at": back - 20_000, "last_shutdown": "unclean", "last_alive": first + 4 * SLOT_MS}
+    store(alpha, agent_id="a", seq=2, intervals=[interval(back + k * SLOT_MS) for k in range(4)], **more)
+    at = at_slot(first // SLOT_MS + 60)
+    words = text_of(client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha, 'n1')}/gpus/0/?at={at}"))
+    assert "Node lost" in words
+    assert "No sample in this slot" in words
+    assert re.search(r"Another boot, begun .*; the one before ended unclean, last alive", words)
+
+
+def test_a_blind_driver_is_not_said_to_miss_the_gpu_and_repeated_lines_are_one(
+    alpha: Any, ada: Any, client_of: Any
+) -> None:
+    first = (int(timezone.now().timestamp() * 1000) // SLOT_MS - 12) * SLOT_MS + SLOT_MS // 2
+    lines = [{"kind": "xid", "code": 13, "pci_bus_id": "0000:10:00.0", "at": first + k} for k in range(5)]
+    blind = {"nvml": "timeout", "ib": "absent", "kmsg": "ok", "pci": "ok"}
+    samples = [interval(first + k * SLOT_MS, **({"gpus": 0, "sources": blind} if k > 1 else {})) for k in range(4)]
+    samples[1]["events"] = lines
+    store(alpha, intervals=samples)
+    at = at_slot(first // SLOT_MS + 2)
+    words = text_of(client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha, 'n1')}/gpus/0/?at={at}"))
+    assert "NVML: timeout. It says nothing of the GPU." in words
+    assert "does not list the GPU" not in words
+    assert "× 5" in words
+
+
 def test_a_slot_before_the_first_sample_says_so(alpha: Any, ada: Any, client_of: Any) -> None:
     first = (int(timezone.now().timestamp() * 1000) // HOUR_MS) * HOUR_MS - 30 * 60_000 + SLOT_MS // 2
     store(alpha, intervals=[interval(first + k * SLOT_MS) for k in range(4)])

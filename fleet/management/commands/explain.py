@@ -105,7 +105,15 @@ def lines(found: Explanation) -> Iterator[str]:
     if one["incidents"]:
         yield ""
     yield "FACTS    samples around the slot, as received"
+    boots = {sample["boot_id"] for sample in one["samples"]}
+    agents = {sample["agent_id"] for sample in one["samples"]}
     for sample in one["samples"]:
+        if len(agents) > 1:
+            yield f"  of the agent {sample['agent_id']}:"
+        if len(boots) > 1 and sample["boot_id"] != one["samples"][0]["boot_id"]:
+            alive = f", last alive {sample['last_alive']}" if sample["last_alive"] else ""
+            ended = sample["last_shutdown"] or "not said"
+            yield f"  another boot, begun {sample['boot_at'] or 'not said'}; how the one before ended: {ended}{alive}"
         yield f"  {sample['at']}  {_reading(sample)}  batch {sample['batch_sha256'][:16]}…"
     if not one["samples"]:
         yield "  none within five minutes"
