@@ -34,6 +34,7 @@ GROUPS = {
     "xid.toml": "Xid: the driver’s own errors",
     "sxid.toml": "SXid: NVSwitch errors",
     "throttle.toml": "Throttling",
+    "links.toml": "Lanes, NVLinks and what is only watched",
     "ports.toml": "InfiniBand and RoCE ports",
     "presence.toml": "Presence, data quality and the rest",
 }
@@ -46,10 +47,13 @@ def _version(text: str) -> str:
     return text
 
 
-def grouped(rules: Rules) -> list[dict[str, Any]]:
-    """The reasons by file, each with its words."""
+def grouped(rules: Rules, search: str = "") -> list[dict[str, Any]]:
+    """The reasons by file, each with its words; with `search` those whose code, title or explanation holds it."""
     groups: dict[str, list[dict[str, Any]]] = {name: [] for name in GROUPS}
+    wanted = search.strip().lower()
     for reason in sorted(rules.reasons.values(), key=_place):
+        if not any(wanted in text.lower() for text in (reason.code, reason.title, reason.explanation)):
+            continue
         file = reason.where.partition(":")[0]
         groups.setdefault(file, []).append(_line(reason, rules))
     return [{"title": GROUPS.get(name, name), "lines": lines} for name, lines in groups.items() if lines]
@@ -72,6 +76,7 @@ def public_rules(request: HttpRequest) -> HttpResponse:
     """Every reason of a rule set in plain words; with `against` only what another says otherwise."""
     version = _version(request.GET.get("version") or LATEST)
     against = request.GET.get("against", "")
+    search = request.GET.get("q", "").replace("\x00", "")[:80]
     rules = load_rules(version)
     changes = []
     if against:
@@ -84,7 +89,8 @@ def public_rules(request: HttpRequest) -> HttpResponse:
         "version": version,
         "against": against,
         "versions": list(reversed(versions())),
-        "groups": [] if against else grouped(rules),
+        "groups": [] if against else grouped(rules, search),
+        "search": search,
         "changes": changes,
     }
     return render(request, "fleet/rules.html", context)

@@ -266,6 +266,12 @@ def test_anybody_reads_the_rules(client: Client, lan: Any) -> None:
     assert "10003 Host unhandled interrupt" in shown
     assert "only where the contract says that the provider runs the driver." in shown
     assert shown.index('id="XID_48"') < shown.index('id="XID_48_CONTAINED"') < shown.index('id="XID_49"')
+    assert "links.toml" not in shown
+    found = client.get("/rules/?q=xid_79", headers={"host": "localhost"}).content.decode()
+    assert 'id="XID_79"' in found
+    assert 'id="XID_48"' not in found
+    nothing = client.get("/rules/?q=<none>", headers={"host": "localhost"}).content.decode()
+    assert "No reason holds “&lt;none&gt;”." in nothing
     same = client.get(f"/rules/?version={LATEST}&against={LATEST}", headers={"host": "localhost"}).content.decode()
     assert "they decide and say the same" in same
     assert client.get("/rules/?version=1999-01-01", headers={"host": "localhost"}).status_code == 404
