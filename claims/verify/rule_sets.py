@@ -24,7 +24,7 @@ def base_of(files: Files) -> Callable[[str], Rules]:
 
 @lru_cache(maxsize=16)
 def _read_rules(version: str, texts: tuple[tuple[str, bytes], ...]) -> Rules:
-    return read_rules(version, {name: raw.decode() for name, raw in texts})
+    return read_rules(version, dict(texts))
 
 
 def rules_of(files: Files) -> list[RuleSpan]:

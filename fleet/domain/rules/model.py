@@ -50,7 +50,6 @@ class Reason:
     weight: int
     lasts: str
     category: str
-    action: str
     sources: tuple[str, ...]
     subject: str = "gpu"
     needs: tuple[str, ...] = ()
@@ -61,6 +60,7 @@ class Reason:
     symptom_of: tuple[str, ...] = ()
     supersedes: tuple[str, ...] = ()
     owner: str = ""
+    action: str = ""
     review: bool = False
     disagreement: str = ""
     xid: int = -1
@@ -78,8 +78,13 @@ class Reason:
         return self.weight < 100 and self.party in ("infrastructure", "ambiguous")
 
     def ended_by(self, has_action: bool) -> tuple[str, ...]:
-        """The evidence that ends it, on a driver with NVML's recovery action or without."""
-        return self.ends if has_action or not self.ends_without_action else self.ends_without_action
+        """The evidence that ends it, on a driver with NVML's recovery action or without.
+
+        A rule that says nothing of drivers without one is ended there by work as well (fold.md 12).
+        """
+        if has_action:
+            return self.ends
+        return self.ends_without_action or (*self.ends, "powered")
 
     @property
     def switch_codes(self) -> tuple[tuple[int, str], ...]:
@@ -180,11 +185,11 @@ class Rules:
         return spoken
 
 
-_TEXTS = ("code", "title", "explanation", "party", "severity", "lasts", "category", "action")
+_TEXTS = ("code", "title", "explanation", "party", "severity", "lasts", "category")
 _LISTS = ("sources", "needs", "ends", "ends_without_action", "symptom_of", "supersedes", "counters", "sxid_names")
 _NUMBERS = {"weight": 100, "persistence_samples": 100, "xid": 100_000, "sxid": 100_000, "mask": 2**64 - 1}
 _LEAST = {"persistence_samples": 1}
-_OTHER = ("subject", "own_slot", "owner", "disagreement", "line")
+_OTHER = ("subject", "own_slot", "owner", "action", "disagreement", "line")
 
 
 def reason_from(file: str, entry: Mapping[str, Any], lines: Mapping[str, int]) -> Reason:

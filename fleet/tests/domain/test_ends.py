@@ -101,6 +101,14 @@ def test_an_org_may_say_that_work_ends_nothing() -> None:
     assert has_ended(RULES.reasons["XID_95"], "reset", False, rules)
 
 
+def test_a_rule_that_says_nothing_of_old_drivers_is_ended_there_by_work() -> None:
+    """As in a rule set that is older than its list: packs enclose theirs."""
+    reason = RULES.reasons["XID_95"]
+    older = Rules("older", RULES.digest, {**RULES.reasons, "XID_95": replace(reason, ends_without_action=())})
+    assert has_ended(reason, "powered", False, older)
+    assert not has_ended(reason, "powered", True, older)
+
+
 def test_samples_in_a_row_can_be_asked_only_of_what_samples_show() -> None:
     """Else an amendment would promise what nothing does."""
     with pytest.raises(RulesError, match="persistence_samples: counts samples that show it"):

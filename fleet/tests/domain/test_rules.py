@@ -104,7 +104,6 @@ END = 'ends = ["reset"]'
         ((END, END + '\nsxids = [7]\nsxid_names = ["a", "b"]'), "bad.toml:12: A: sxid_names: must name each code"),
         ((END, END + "\nsxids = [7, 7]"), "bad.toml:3: sxid 7 has two rules"),
         ((END, "ends = ["), "bad.toml:11: "),
-        (('action = "a"', ""), "bad.toml:3: A: action: is missing"),
         (('title = "a"', 'title = "  "'), "bad.toml:4: A: title: must be a text"),
         (('sources = ["x"]', 'sources = [" "]'), "bad.toml:12: A: sources: must be a list of texts"),
         (('sources = ["x"]', 'sources = ["x", "x"]'), "bad.toml:12: A: sources: says something twice"),
