@@ -16,11 +16,12 @@ import zstandard
 from agent import wire
 from benchmarks import common
 from fleet import decode
+from fleet.domain.clocks import NO_FIT
 from fleet.domain.context import Context
 from fleet.domain.node_hours import ReceivedBatch, advance, rows_needed
 from fleet.domain.placement import place
 from fleet.domain.rules import load_rules
-from fleet.domain.state import NO_FIT, NodeState
+from fleet.domain.state import NodeState
 from fleet.domain.strips import HourRow
 from fleet.domain.work import Work
 

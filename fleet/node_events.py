@@ -10,10 +10,10 @@ from typing import Any
 from django.db import connection
 
 from fleet.bodies import closing_state, load_row
+from fleet.domain.clocks import NO_FIT
 from fleet.domain.placement import place
 from fleet.domain.rules import Reason, load_rules
 from fleet.domain.slots import SLOT_MS
-from fleet.domain.state import NO_FIT
 from fleet.evidence import batches_of
 from fleet.folding import decoded
 from fleet.selectors_api import Span

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from agent import wire
 from fleet import decode
+from fleet.domain.clocks import NO_FIT
 from fleet.domain.context import Context
 from fleet.domain.fold import fold, hold, silence
 from fleet.domain.node_hours import ReceivedBatch
@@ -23,7 +24,6 @@ from fleet.domain.placement import Item, place
 from fleet.domain.rules import Rules, load_rules
 from fleet.domain.runs import Emission
 from fleet.domain.slots import HOUR_MS, SLOT_MS, SLOTS_PER_HOUR, first_slot, hour_of_slot
-from fleet.domain.state import NO_FIT
 from fleet.domain.strips import HourRow, Rollup
 from fleet.domain.verdicts import State, Verdict
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from fleet.domain.clocks import NO_FIT
 from fleet.domain.placement import Item, place
 from fleet.domain.ports import FLAPS
 from fleet.domain.receipts import ReceivedBatch
 from fleet.domain.slots import SLOT_MS
-from fleet.domain.state import NO_FIT
 from fleet.evidence import batches_of
 from fleet.folding import decoded
 from fleet.selectors_api import Span, TooMuch

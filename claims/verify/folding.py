@@ -13,10 +13,11 @@ from claims.verify.documents import read
 from claims.verify.documents import runs as decoded
 from claims.verify.rule_sets import rules_of
 from claims.verify.setting import Replayed
+from fleet.domain.clocks import Fit
 from fleet.domain.context import Dated
 from fleet.domain.node_hours import ReceivedBatch, advance, refold
 from fleet.domain.slots import HOUR_MS, SLOTS_PER_HOUR, hour_of
-from fleet.domain.state import FORMAT, Fit, NodeState
+from fleet.domain.state import FORMAT, NodeState
 from fleet.domain.strips import HourRow
 
 Files = Mapping[str, bytes]

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from fleet.domain import conditions as cond
+from fleet.domain.clocks import CLOCK_KEPT_MS
 from fleet.domain.context import EMPTY, Context
 from fleet.domain.judge import judge
 from fleet.domain.placement import Item
@@ -167,4 +168,5 @@ def _next_instant(state: NodeState, context: Context) -> int:
     times += [p.active_ms + 86_400_000 for p in state.ports if p.active_ms > 0 and not p.expected]
     times += [ms + cond.ACT_MS for _, ms in state.admin]
     times += [c.since + cond.ACT_MS for p in state.places for c in p.conditions if c.code == "XID_79"]
+    times += [fit[11] + CLOCK_KEPT_MS for fit in state.others.values()]
     return min(t for t in times if t > state.last_ms - 2 * SLOT_MS)  # slots not yet closed may still meet it

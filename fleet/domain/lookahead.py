@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from fleet.domain.clocks import NO_FIT
 from fleet.domain.placement import Item, Placed, place
 from fleet.domain.receipts import ReceivedBatch
-from fleet.domain.state import NO_FIT, NodeState, OtherFormat
+from fleet.domain.state import NodeState, OtherFormat
 from fleet.domain.strips import HourRow
 
 
 def is_late(item: Item, state: NodeState) -> bool:
     """Whether the item comes before the watermark; a sample by the clock of its boot, wherever it would stand now."""
     boottime = item.interval.boottime if item.event is None else None
-    is_before = boottime is not None and boottime < state.fit[7] and (item.batch.boot_id or "") == state.fit[0]
-    return is_before or item.key <= state.watermark
+    if boottime is not None:
+        fit = state.fit_of(item.batch.boot_id or "")
+        if fit is not None and boottime < fit[7]:
+            return True
+    return item.key <= state.watermark
+
+
+def placed_after(state: NodeState | None, batches: Iterable[ReceivedBatch]) -> Placed:
+    """Where these batches' items stand, going on from what the state knows of each boot's clock."""
+    return place(batches, NO_FIT) if state is None else place(batches, state.fit, state.others)
 
 
 def opening_of(
@@ -72,7 +81,7 @@ class Lookahead:
             known = dict(self._carried)
             for h in range(hour, ahead + 1):
                 known.update((b.sha256, b) for b in self._loaded[h])
-            placed = place(known.values(), fit)
+            placed = placed_after(state, known.values())
             is_back = went_back or fit[13] is not None or any(item.fit[13] is not None for item in placed.items)
             if not placed.undecided and (not is_back or ahead >= hour + BACK_HOURS):
                 break

@@ -14,13 +14,13 @@ from fleet.domain import fold as folding
 from fleet.domain.context import EMPTY, Context, Dated, dated_of
 from fleet.domain.input_digest import asked as asked_of
 from fleet.domain.input_digest import digest_with, seed
-from fleet.domain.lookahead import Lookahead, is_late, is_moved_by_receipts, opening_of
-from fleet.domain.placement import Item, Placed, earliest_of, place
+from fleet.domain.lookahead import Lookahead, is_late, is_moved_by_receipts, opening_of, placed_after
+from fleet.domain.placement import Item, Placed, earliest_of
 from fleet.domain.receipts import ReceivedBatch
 from fleet.domain.rules import Rules
 from fleet.domain.runs import Emission
 from fleet.domain.slots import HOUR_MS, hour_of, hour_of_slot
-from fleet.domain.state import NO_FIT, NodeState
+from fleet.domain.state import NodeState
 from fleet.domain.strips import HourRow
 from fleet.domain.verdicts import State
 from fleet.domain.work import ConditionEvent, Work
@@ -91,7 +91,7 @@ def rows_needed(state: NodeState | None) -> tuple[int, ...]:
 
 def is_in_order(state: NodeState | None, batch: ReceivedBatch) -> bool:
     """Whether every item of the batch comes after the state's watermark."""
-    placed = place((batch,), state.fit if state else NO_FIT)
+    placed = placed_after(state, (batch,))
     return state is None or not placed.items or placed.items[0].key > state.watermark
 
 
@@ -109,7 +109,7 @@ def advance(
     `rows` holds the stored rows of `rows_needed(state)` (missing ones are made new); none of the arguments is changed.
     `touched` has the hours of every batch given, `dirty` the hours whose placement these batches decided only now.
     """
-    placed = place(batches, state.fit if state else NO_FIT)
+    placed = placed_after(state, batches)
     dirty = tuple(sorted(set(placed.dirty)))
     out = Advanced(state, touched=placed.touched, suspect=tuple(placed.suspect), dirty=dirty, placed=placed)
     items = placed.items

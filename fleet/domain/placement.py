@@ -10,10 +10,11 @@ the clock is said by a later sync; until then the samples behind it are unknown 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fleet.domain.clocks import NO_FIT, Fit
 from fleet.domain.facts import Batch, Event, Interval
 from fleet.domain.receipts import (
     AHEAD_MS,
@@ -29,8 +30,9 @@ from fleet.domain.receipts import (
     sync_of,
 )
 from fleet.domain.slots import SLOT_MS, hour_of
-from fleet.domain.state import NO_FIT, Fit, Key
+from fleet.domain.state import Key
 
+NO_OTHERS: Mapping[str, Fit] = {}
 LIVE_MS = 120_000  # a sample is live when its boottime is at most this far after its batch's sync (fold.md 25)
 FIT_SAMPLES = 20
 CLOCK_ERROR_MS = SLOT_MS  # a clock worse than one slot
@@ -75,8 +77,9 @@ class Placed:
     undecided: bool = False
 
 
-def place(batches: Iterable[ReceivedBatch], start: Fit) -> Placed:
-    """The items of these batches in their order; `start` is the placement of the state they continue.
+def place(batches: Iterable[ReceivedBatch], start: Fit, others: Mapping[str, Fit] = NO_OTHERS) -> Placed:
+    """The items of these batches in their order; `start` is the placement of the state they continue, `others` what it
+    remembers of other boots' clocks.
 
     The same bytes given twice count once. Samples not after the start's last boottime are placed but teach nothing.
     """
@@ -88,11 +91,9 @@ def place(batches: Iterable[ReceivedBatch], start: Fit) -> Placed:
     for received in known.values():
         boots.setdefault(received.batch.boot_id or "", []).append(received)
     order = boots if len(boots) == 1 else sorted(boots, key=lambda b: (b != start[0], _boot_at(boots[b]), b))
-    fit = start
     for boot in order:
-        if boot != fit[0]:
-            fit = (boot, *NO_FIT[1:])
-        fit = _place_boot(boots[boot], fit, placed)
+        fit = start if boot == start[0] else others.get(boot) or (boot, *NO_FIT[1:])
+        _place_boot(boots[boot], fit, placed)
     placed.items.sort(key=_order)
     return placed
 
@@ -112,8 +113,8 @@ def _first(received: ReceivedBatch) -> tuple[int, str, int, bytes]:
     return (instant, received.batch.agent_id or "", received.batch.seq or 0, received.sha256)
 
 
-def _place_boot(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> Fit:
-    """Place one boot's batches, `fit` being what was known before them; returns what is known after."""
+def _place_boot(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> None:
+    """Place one boot's batches, `fit` being what was known before them."""
     if len(batches) > 1:
         batches.sort(key=_first)
     batches = [received for received in batches if not _absurd(received, placed)]
@@ -123,7 +124,6 @@ def _place_boot(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> Fit:
         fit = _place_piece(piece, fit, pauses, jumps, placed)
     placed.undecided = placed.undecided or (bool(jumps) and jumps[-1][2] is None)
     placed.dirty += decided
-    return fit
 
 
 def _absurd(received: ReceivedBatch, placed: Placed) -> bool:

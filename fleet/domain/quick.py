@@ -116,7 +116,10 @@ def take(work: Work, item: Item, state: NodeState, slot: int) -> bool:
     state.watermark = item[:6]
     state.last_ms = ms
     state.open_slot = slot
-    state.fit = item.fit
+    if state.others or batch.boot_id is None:
+        state.learn(item.fit, ms)
+    else:
+        state.fit = item.fit
     state.agents[item.agent] = ms
     if state.admin:
         state.admin = [a for a in state.admin if ms - a[1] <= cond.ACT_MS]

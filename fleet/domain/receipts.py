@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fleet.domain.clocks import Fit
 from fleet.domain.facts import Batch
 from fleet.domain.slots import SLOT_MS
-from fleet.domain.state import Fit
 
 JUMP_MS = SLOT_MS // 2
 AHEAD_MS = 600_000  # further ahead of its receipt than this is never folded (issue 2: suspect clock)

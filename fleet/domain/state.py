@@ -10,11 +10,12 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from fleet.domain.clocks import NO_FIT, Fit, kept_clocks, pack_fit, read_fit, with_clock
 from fleet.domain.packed import Reader, Writer, column, spread
 from fleet.domain.slots import SLOT_MS
 from fleet.domain.state_formats import upgraded
 
-FORMAT = 3
+FORMAT = 4
 
 
 class OtherFormat(ValueError):
@@ -113,28 +114,6 @@ class PortState(Subject):
     last_code: str = ""
 
 
-#: Placement of a boot, see placement.py: boot_id, offset or None, live differences, sync differences, last sync,
-#: undecided jump (boottime, hour), segment's first boottime, last sample's boottime and difference, segment number,
-#: offset before the segment, place of the last sample, least difference of place and boottime in this boot (None = no
-#: sample yet), place from which on samples were held back (None = never).
-Fit = tuple[
-    str,
-    int | None,
-    tuple[int, ...],
-    tuple[int, ...],
-    tuple[int, int] | None,
-    tuple[int, int] | None,
-    int,
-    int,
-    int,
-    int,
-    int | None,
-    int,
-    int | None,
-    int | None,
-]
-NO_FIT: Fit = ("", None, (), (), None, None, -1, -1, 0, 0, None, -1, None, None)
-
 #: An item's place in the order: instant, 0 event / 1 sample, agent_id, seq, position, event's position.
 Key = tuple[int, int, str, int, int, int]
 
@@ -157,6 +136,7 @@ class NodeState:
     places: list[Place] = field(default_factory=list)
     ports: list[PortState] = field(default_factory=list)
     segment_number: int = 0
+    others: dict[str, Fit] = field(default_factory=dict)  # placements of other boots heard not long ago, by boot_id
     raw: bytes | None = field(default=None, compare=False, repr=False)  # its bytes, of a state that changes no more
 
     @property
@@ -168,6 +148,31 @@ class NodeState:
     def last_sample_ms(self) -> int:
         """The instant of the newest folded sample, ms."""
         return self.last_ms
+
+    def fit_of(self, boot: str) -> Fit | None:
+        """What is known of this boot's clock, None = nothing (any more)."""
+        return self.fit if boot == self.fit[0] else self.others.get(boot)
+
+    @property
+    def fits(self) -> tuple[Fit, ...]:
+        """What is known of every boot's clock, the newest sample's first."""
+        return (self.fit, *self.others.values())
+
+    def learn(self, fit: Fit, ms: int, is_taken: bool = True) -> None:
+        """Take over what a sample at `ms` says of its boot's clock; a boot that is not taken stays one of the others.
+
+        Of boots whose hours lie in each other each goes on from its own clock, in whatever pieces they come.
+        """
+        boot, old = fit[0], self.fit
+        if boot == old[0]:
+            self.fit = fit
+        elif is_taken:
+            self.others.pop(boot, None)
+            self.others, self.fit = with_clock(self.others, old), fit
+        else:
+            self.others = with_clock(self.others, fit)
+        if self.others:
+            self.others = kept_clocks(self.others, ms)
 
     def to_bytes(self) -> bytes:
         """The canonical bytes: the JSON's length (3 bytes, big-endian), the JSON, the tail of its identities."""
@@ -183,7 +188,7 @@ class NodeState:
             self.open_slot - last // SLOT_MS,
             ids.code(self.boot_id),
             self.boot_at,
-            (1 if self.fit[0] == self.boot_id else [ids.code(self.fit[0])], *_pack_fit(self.fit, last)),
+            (1 if self.fit[0] == self.boot_id else [ids.code(self.fit[0])], *pack_fit(self.fit, last)),
             [(1 if a == mark[2] else [ids.code(a)], ms - last) for a, ms in sorted(self.agents.items())],
             int(self.reload),
             0 if self.sources == ("ok", "ok", "ok") else self.sources,
@@ -192,6 +197,7 @@ class NodeState:
             _common(self.node, last, self.open_slot),
             _pack_places(self, ids),
             _pack_ports(self, buses, ids),
+            [(ids.code(boot), *pack_fit(fit, last)) for boot, fit in sorted(self.others.items())],
         ]
         text = json.dumps(head, separators=(",", ":"), ensure_ascii=False, check_circular=False).encode()
         return len(text).to_bytes(3, "big") + text + ids.tail()
@@ -220,7 +226,7 @@ class NodeState:
             last,
             boot_id,
             boot_at,
-            _fit(fit_boot, fit, last),
+            read_fit(fit_boot, fit, last),
             {watermark[2] if a == 1 else ids.text(a[0]): ms + last for a, ms in agents},
             bool(reload),
             tuple(sources or ("ok", "ok", "ok")),
@@ -230,6 +236,8 @@ class NodeState:
             segment_number=number,
         )
         state.ports = _read_ports(tree[14], state, ids)
+        others = ((ids.text(packed[0]), packed) for packed in tree[15])
+        state.others = {boot: read_fit(boot, packed, last) for boot, packed in others}
         state.raw = raw if tree is written else None
         return state
 
@@ -255,6 +263,7 @@ class NodeState:
                 for p in self.ports
             ],
             self.segment_number,
+            dict(sorted(self.others.items())),
         )
 
 
@@ -393,45 +402,3 @@ def _read_ports(packed: list[Any], state: NodeState, ids: Reader) -> list[PortSt
         )
         ports.append(_fill(port, common, last, slot))
     return ports
-
-
-def _pack_fit(fit: Fit, last: int) -> tuple[Any, ...]:
-    """The placement in small numbers: instants from the last sample, differences from the offset."""
-    _, offset, live, syncs, sync, jump, start, last_bt, diff, number, before, place, low, back = fit
-    zero = offset if offset is not None else 0
-    return (
-        offset,
-        [d - zero for d in live],
-        [d - zero for d in syncs],
-        (sync[0] - last, sync[0] - sync[1] - zero) if sync else 0,
-        jump or 0,
-        start,
-        last_bt + zero - last,
-        diff - zero,
-        number,
-        before,
-        place - last,
-        None if low is None else low - zero,
-        None if back is None else back - last,
-    )
-
-
-def _fit(boot: str, raw: list[Any], last: int) -> Fit:
-    _, offset, live, syncs, sync, jump, start, last_bt, diff, number, before, place, low, back = raw
-    zero = offset if offset is not None else 0
-    return (
-        boot,
-        offset,
-        tuple(d + zero for d in live),
-        tuple(d + zero for d in syncs),
-        (sync[0] + last, sync[0] + last - sync[1] - zero) if sync else None,
-        (jump[0], jump[1]) if jump else None,
-        start,
-        last_bt - zero + last,
-        diff + zero,
-        number,
-        before,
-        place + last,
-        None if low is None else low + zero,
-        None if back is None else back + last,
-    )

@@ -16,7 +16,7 @@ FIRST = 3
 
 #: Format → what makes the tree of the next format out of its own; a tree is the JSON that `NodeState.to_bytes` writes.
 #: A release that raises the format adds a line here, and a file of its bytes to fleet/tests/domain/data/states.
-UPGRADES: dict[int, Callable[[Tree], Tree]] = {}
+UPGRADES: dict[int, Callable[[Tree], Tree]] = {3: lambda tree: [4, *tree[1:], []]}  # 4: other boots' clocks
 
 
 def upgraded(tree: Tree) -> Tree:

@@ -165,6 +165,7 @@ class Work:
         same_boot = boot == state.boot_id
         if not same_boot and item.boot_ms and item.boot_ms < state.boot_at:
             state.watermark = item.key
+            state.learn(item.fit, ms, is_taken=False)
             installations.overruled(state, item.agent, ms)
             return  # a boot that a later one has already ended
         self.nvml, ib, log = quick.sources_of(interval)
@@ -370,7 +371,7 @@ class Work:
             state.agents.clear()
         state.watermark = item.key
         state.last_ms = item.ms
-        state.fit = item.fit
+        state.learn(item.fit, item.ms)
         state.segment_number = item.fit[9]
         state.reload = False
         state.agents[item.agent] = item.ms

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.domain.clocks import NO_FIT
 from fleet.domain.fold import fold_all, hold
 from fleet.domain.placement import Item, place
 from fleet.domain.rules import load_rules
 from fleet.domain.scenario import outcome
-from fleet.domain.state import NO_FIT, NodeState
+from fleet.domain.state import NodeState
 from fleet.domain.work import Work
 from fleet.tests.domain import facts
 

@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleet.domain import quick
+from fleet.domain.clocks import NO_FIT
 from fleet.domain.fold import fold_all, hold
 from fleet.domain.node_hours import advance, rows_needed, silence_rows
 from fleet.domain.placement import place
 from fleet.domain.rules import Rules, load_rules
-from fleet.domain.state import NO_FIT, NodeState
+from fleet.domain.state import NodeState
 from fleet.domain.strips import HourRow, read_rollups
 from fleet.domain.verdicts import State
 from fleet.tests.domain import facts, histories
@@ -64,6 +65,10 @@ def test_shuffled_doubled_and_cut_delivery_gives_the_same_bytes(seed: int, wild:
         (38, 2, True),  # a sample placed hours ahead holds back those of the hours before
         (7, 2, True),
         (12, 2, True),
+        (18, 2, False),  # two boots whose hours lie in each other: each goes on from its own clock
+        (87, 2, False),
+        (271, 2, False),
+        (1071, 1, True),
     ],
 )
 def test_histories_that_once_came_out_otherwise(seed: int, wild: int, several: bool) -> None:

@@ -19,6 +19,7 @@ AT = 1_793_000_000_000
 SLOT = AT // 15_000
 UUID = "GPU-6f1e5c6a-0b1d-4c3e-9d2a-7e8f90a1b2c3"
 BOOT = "4d1f2c3b-5a69-4788-90ab-cdef01234567"
+OTHER_BOOT = "0aa17e2d-7c35-4a0e-b51d-6a1b9f0e4c11"
 AGENT = "00112233445566778899aabbccddeeff"
 
 
@@ -44,6 +45,24 @@ def rich() -> NodeState:
         ],
         ports=[PortState(2, key="mlx5_0/1", active_ms=AT, near=(bus,), last_weight=0, last_code="IB_DOWN")],
         segment_number=1,
+        others={
+            OTHER_BOOT: (
+                OTHER_BOOT,
+                AT - 10**8,
+                (),
+                (),
+                None,
+                None,
+                5,
+                10**7,
+                AT - 10**8,
+                1,
+                None,
+                AT - 9 * 10**7,
+                7,
+                None,
+            )
+        },
     )
 
 
