@@ -13,7 +13,7 @@ from typing import Any
 from fleet.bodies import load_row
 from fleet.dated import Amended, NodeDated, OrgDated, RuleBook, dated_for, get_org_dated
 from fleet.domain.comparison import HourChange, IncidentChange, compare_hour, compare_incidents, incidents_of, why
-from fleet.domain.node_hours import refold
+from fleet.domain.refold import refold
 from fleet.domain.rules import Amendment, RuleChange, Rules, diff
 from fleet.domain.slots import HOUR_MS
 from fleet.domain.strips import HourRow

@@ -74,6 +74,11 @@ class NodeBatches:
         self._from = max(self._from, hour - 1)
         return [one for first, last, one in self._decoded.values() if last >= hour - 1 and first <= hour + 1]
 
+    def stands(self, sha256: bytes) -> tuple[int, int] | None:
+        """The hours in which a batch that was given was folded so far, or which it made dirty."""
+        one = self.said.get(sha256)
+        return (one.first_hour, one.last_hour) if one is not None else None
+
     def _read(self, first_hour: int, last_hour: int) -> None:
         for one in batches_of([self.node_id], first_hour, last_hour):
             if one.sha256 in self._decoded or not one.has_bytes:
@@ -89,9 +94,10 @@ class NodeBatches:
         except (BatchRejected, PackError) as error:
             log.error("batch %s of node %s can't be read: %s", one.sha256.hex(), self.node_id, error)
             told = f"{type(error).__name__}: {error}"[:500]
-            self.failed.append(
-                (one.sample_day, one.sha256, "failed", self.node_id, one.first_hour, one.last_hour, told)
-            )
+            if all(mark[1] != one.sha256 for mark in self.failed):  # it may be read again
+                self.failed.append(
+                    (one.sample_day, one.sha256, "failed", self.node_id, one.first_hour, one.last_hour, told)
+                )
             return None
         self.said[one.sha256] = Said(one.sample_day, one.said, one.first_hour, one.last_hour, one.reason)
         return received

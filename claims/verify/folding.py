@@ -15,7 +15,8 @@ from claims.verify.rule_sets import rules_of
 from claims.verify.setting import Replayed
 from fleet.domain.clocks import Fit
 from fleet.domain.context import Dated
-from fleet.domain.node_hours import ReceivedBatch, advance, refold
+from fleet.domain.node_hours import ReceivedBatch, advance
+from fleet.domain.refold import refold
 from fleet.domain.slots import HOUR_MS, SLOTS_PER_HOUR, hour_of
 from fleet.domain.state import FORMAT, NodeState
 from fleet.domain.strips import HourRow

@@ -1,12 +1,12 @@
-"""From received batches to a node's rows: in order after the watermark (`advance`), or dirty hours again (`refold`).
+"""From received batches to a node's rows, in order after the watermark (`advance`).
 
 A row is the fold of its hour's items, from the closing state before it. What arrives late makes its hours dirty; they
-are folded again oldest first and the hours after them until a closing state is the stored one again (fold.md 8).
+are folded again by `refold`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from fleet.domain import fold as folding
 from fleet.domain.context import EMPTY, Context, Dated, dated_of
 from fleet.domain.input_digest import asked as asked_of
 from fleet.domain.input_digest import digest_with, seed
-from fleet.domain.lookahead import Lookahead, is_late, is_moved_by_receipts, opening_of, placed_after
+from fleet.domain.lookahead import is_late, placed_after
 from fleet.domain.placement import Item, Placed, earliest_of
 from fleet.domain.receipts import ReceivedBatch
 from fleet.domain.rules import Rules
@@ -30,12 +30,8 @@ __all__ = [
     "ConditionEvent",
     "Late",
     "ReceivedBatch",
-    "Refolded",
     "advance",
     "is_in_order",
-    "is_moved_by_receipts",
-    "opening_of",
-    "refold",
     "rows_needed",
     "silence_rows",
 ]
@@ -61,24 +57,6 @@ class Advanced:
     suspect: tuple[bytes, ...] = ()
     dirty: tuple[int, ...] = ()
     placed: Placed = field(default_factory=Placed, repr=False)
-
-
-@dataclass(slots=True)
-class Refolded:
-    """What a re-fold changed; `[first_hour, end_hour)` was folded again, `rows` holds only rows whose bytes differ.
-
-    `gone`: hours of which nothing is said any more, because what stood there stands elsewhere now: their rows go.
-    """
-
-    state: NodeState | None
-    first_hour: int
-    end_hour: int
-    rows: dict[int, HourRow] = field(default_factory=dict)
-    events: list[ConditionEvent] = field(default_factory=list)
-    touched: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    suspect: tuple[bytes, ...] = ()
-    converged: bool = False
-    gone: tuple[int, ...] = ()
 
 
 def rows_needed(state: NodeState | None) -> tuple[int, ...]:
@@ -117,10 +95,10 @@ def advance(
         late = items if placed.dirty else [item for item in items if is_late(item, state)]
         if late:
             items = [item for item in items if not is_late(item, state)] if not placed.dirty else []
-            _set_late(out, late, state)
+            _set_late(out, late)
     if items:
         dated = dated_of(rules, context)
-        book = _Book(dated, {h: rows[h] for h in rows_needed(state) if h in rows})
+        book = Book(dated, {h: rows[h] for h in rows_needed(state) if h in rows})
         out.state, out.events = _run(state, items, dated, book)
         out.rows = book.rows
     return out
@@ -130,19 +108,16 @@ def advance(
 MAX_SPREAD_HOURS = 31 * 24
 
 
-def _set_late(out: Advanced, items: Sequence[Item], state: NodeState) -> None:
-    """List the hours of late items. Behind a pause their place is a guess until they are folded: `ts` counts too, and
-    in a boot that receipts moved every hour since its beginning.
+def _set_late(out: Advanced, items: Sequence[Item]) -> None:
+    """List the hours of late items. Their place is a guess until they are folded, so `ts` counts too; where they stand
+    in other hours, the re-fold finds it.
     """
     hours: dict[bytes, tuple[int, int]] = {}
-    moved = is_moved_by_receipts(state)
     for item in items:
         hour = other = item.ms // HOUR_MS
         first = _earliest(item) // HOUR_MS
         if item.event is None and abs(hour_of(item.interval.ts) - hour) <= MAX_SPREAD_HOURS:
             other = hour_of(item.interval.ts)
-        if moved and (item.batch.boot_id or "") == state.fit[0] and state.fit[12] is not None:
-            first, other = min(first, other, hour_of(state.fit[12])), max(other, hour_of(state.watermark_ms))
         low, high = hours.get(item.sha256, (hour, hour))
         hours[item.sha256] = (min(low, first, hour, other), max(high, hour, other))
     for sha, (low, high) in hours.items():
@@ -165,7 +140,7 @@ def _earliest(item: Item) -> int:
     return earliest_of(bt, item.fit, item.ms) - SLACK_MS
 
 
-class _Book:
+class Book:
     """The rows that a run writes: stored ones are copied before they are changed."""
 
     def __init__(self, dated: Dated, stored: Mapping[int, HourRow]) -> None:
@@ -208,7 +183,7 @@ class _Book:
 MAX_SILENT_HOURS = 960
 
 
-def _take_hour(work: Work, items: Sequence[Item], hour: int, book: _Book, dated: Dated) -> None:
+def take_hour(work: Work, items: Sequence[Item], hour: int, book: Book, dated: Dated) -> None:
     """Fold the items of one hour; sets the row's input digest and closing state."""
     if work.state is None and all(item.event is not None for item in items):
         return  # events of a node that no sample has shown yet
@@ -238,12 +213,12 @@ def _take_hour(work: Work, items: Sequence[Item], hour: int, book: _Book, dated:
 
 
 def _run(
-    state: NodeState | None, items: Sequence[Item], dated: Dated, book: _Book
+    state: NodeState | None, items: Sequence[Item], dated: Dated, book: Book
 ) -> tuple[NodeState | None, list[ConditionEvent]]:
     """Fold items in order and write rows, digests, closing states and final flags hour by hour."""
     begin = items[0].ms // HOUR_MS if state is None else hour_of(state.watermark_ms)
     work = Work(state.copy() if state is not None else None, dated.rules(begin), dated.context(begin, state is None))
-    _reopen(book, state)
+    reopen(book, state)
     position, count, hour = 0, len(items), -1
     while position < count:
         hour = items[position].ms // HOUR_MS
@@ -251,7 +226,7 @@ def _run(
         limit = (hour + 1) * HOUR_MS
         while end < count and items[end].ms < limit:
             end += 1
-        _take_hour(work, items[position:end], hour, book, dated)
+        take_hour(work, items[position:end], hour, book, dated)
         position = end
     final = work.state
     newest = book.rows.get(hour)
@@ -262,113 +237,12 @@ def _run(
     return final, work.events
 
 
-def _reopen(book: _Book, state: NodeState | None) -> None:
+def reopen(book: Book, state: NodeState | None) -> None:
     """Take back what was said of slots that the state has not closed."""
     if state is not None:
         book.row(hour_of_slot(state.open_slot))
         for hour in [*book.stored]:
             book.row(hour).clear_from(state.open_slot)
-
-
-def refold(
-    opening: NodeState | None,
-    first_hour: int,
-    last_hour: int,
-    load_batches: Callable[[int], Iterable[ReceivedBatch]],
-    load_row: Callable[[int], HourRow | None],
-    rules: Rules | Dated,
-    context: Context = EMPTY,
-    through_hour: int | None = None,
-) -> Refolded:
-    """Fold the hours from `first_hour` again, until a closing state is the stored one again or `last_hour` is done.
-
-    `opening`: the state after the last item before `first_hour` (the closing state of the newest earlier row that has
-    one), None when there is none. `last_hour`: the newest hour with items or a row. `load_batches(hour)` gives at least
-    every batch whose touched range meets `[hour - 1, hour + 1]`, in any order, duplicates welcome. `through_hour`: the
-    newest dirty hour; nothing converges before it. None = not known, so everything up to `last_hour` is folded. After
-    convergence (`converged`) the node's newest state and the later rows stand as they are and `state` is None; else
-    `state` is the newest.
-    """
-    if opening is not None and hour_of(opening.watermark_ms) >= first_hour:
-        raise ValueError("the opening state holds items of the hours to be folded again")
-    stored: dict[int, HourRow] = {}
-    for kept in (load_row(h) for h in rows_needed(opening)):
-        if kept is not None:
-            stored[kept.hour] = kept
-    dated = dated_of(rules, context)
-    book = _Book(dated, stored)
-    begin = first_hour if opening is None else hour_of(opening.watermark_ms)
-    work = Work(
-        opening.copy() if opening is not None else None, dated.rules(begin), dated.context(begin, opening is None)
-    )
-    _reopen(book, opening)
-    out = Refolded(None, first_hour, last_hour + 1)
-    suspect: set[bytes] = set()
-    loader = Lookahead(load_batches, load_row)
-    hour, through = first_hour, last_hour if through_hour is None else through_hour
-    while hour <= last_hour:
-        if is_moved_by_receipts(work.state):
-            through = last_hour
-        placed = loader.place(work.state, hour, last_hour)
-        suspect.update(placed.suspect)
-        last_hour = max(last_hour, loader.newest)
-        items = [i for i in placed.items if i.ms // HOUR_MS == hour]
-        if work.state is not None:
-            items = [i for i in items if not is_late(i, work.state)]
-        if items:
-            for sha in {i.sha256 for i in items}:
-                low, high = placed.touched[sha]
-                known = out.touched.get(sha, (low, high))
-                out.touched[sha] = (min(low, known[0]), max(high, known[1]))
-            _take_hour(work, items, hour, book, dated)
-            old, new = load_row(hour), book.rows.get(hour)
-            same = old is not None and new is not None and old.closing_state == new.closing_state
-            if same and hour >= through and _same_inputs(placed, hour + 1, load_row, work.state, dated):
-                out.converged, out.end_hour = True, hour + 1
-                break
-        hour += 1
-    if not out.converged:
-        out.end_hour = last_hour + 1
-    out.events, out.suspect = work.events, tuple(sorted(suspect))
-    out.state = None if out.converged else work.state
-    book.put(work.emissions())
-    book.close()
-    if out.converged and work.state is not None:
-        _keep_tail(book, work.state.open_slot, out.end_hour, load_row)
-    for hour in range(first_hour, out.end_hour):
-        if hour not in book.rows and load_row(hour) is not None:
-            book.row(hour)  # nothing is said of it any more
-    gone = []
-    for hour, row in book.rows.items():
-        old = load_row(hour)
-        if row.is_empty:
-            gone += [hour] if old is not None else []
-        elif old is None or old.to_bytes() != row.to_bytes():
-            out.rows[hour] = row
-    out.gone = tuple(sorted(gone))
-    return out
-
-
-def _same_inputs(
-    placed: Placed, hour: int, load_row: Callable[[int], HourRow | None], state: NodeState | None, dated: Dated
-) -> bool:
-    """Whether the stored row of this hour was folded from the items that are placed in it now, under the same rules."""
-    items = [i for i in placed.items if i.ms // HOUR_MS == hour and not (state and is_late(i, state))]
-    row = load_row(hour)
-    if row is None or not row.closing_state:
-        return not items
-    rules, context = dated.rules(hour), dated.context(hour, state is None)
-    return row.input_digest == digest_with(seed(rules, context), items, asked_of(items, state, context, dated))
-
-
-def _keep_tail(book: _Book, slot: int, end_hour: int, load_row: Callable[[int], HourRow | None]) -> None:
-    """What a later hour closed stays as stored: the state it started from is the same."""
-    for hour in range(hour_of_slot(slot), end_hour):
-        old = load_row(hour)
-        if old is not None:
-            row = book.row(hour)
-            row.copy_from(old, slot)
-            row.final, row.closed_by = old.final, old.closed_by
 
 
 def silence_rows(
@@ -384,8 +258,8 @@ def silence_rows(
     """
     begun = hour_of_slot(state.open_slot)
     dated = dated_of(rules, context)
-    book = _Book(dated, {h: rows[h] for h in rows_needed(state) if h in rows})
-    _reopen(book, state)
+    book = Book(dated, {h: rows[h] for h in rows_needed(state) if h in rows})
+    reopen(book, state)
     until = min(until_ms, (begun + MAX_SILENT_HOURS) * HOUR_MS)
     latest = hour_of(until - 1)
     seen = dated.witnessed(dated.context(latest), state.last_ms, until, None)

@@ -68,13 +68,17 @@ class Item(NamedTuple):
 
 @dataclass(slots=True)
 class Placed:
-    """Items in order; the hours each batch touches; batches never folded; hours whose placement was decided late."""
+    """Items in order; the hours each batch touches; batches never folded; hours whose placement was decided late.
+
+    `decided`: per boot the newest boottime from which on something decided a jump of its clock.
+    """
 
     items: list[Item] = field(default_factory=list)
     touched: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     suspect: list[bytes] = field(default_factory=list)
     dirty: list[int] = field(default_factory=list)
     undecided: bool = False
+    decided: dict[str, int] = field(default_factory=dict)
 
 
 def place(batches: Iterable[ReceivedBatch], start: Fit, others: Mapping[str, Fit] = NO_OTHERS) -> Placed:
@@ -124,6 +128,7 @@ def _place_boot(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> None:
         fit = _place_piece(piece, fit, pauses, jumps, placed)
     placed.undecided = placed.undecided or (bool(jumps) and jumps[-1][2] is None)
     placed.dirty += decided
+    placed.decided[fit[0]] = max((jump[2] for jump in jumps if jump[2] is not None), default=-1)
 
 
 def _absurd(received: ReceivedBatch, placed: Placed) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from fleet.domain.context import EMPTY, Context, Dated, dated_of
 from fleet.domain.fold import silence
-from fleet.domain.node_hours import ConditionEvent, ReceivedBatch, advance, opening_of, refold, rows_needed
+from fleet.domain.node_hours import ConditionEvent, ReceivedBatch, advance, rows_needed
+from fleet.domain.refold import Missed, opening_of, refold
 from fleet.domain.rules import Rules, load_rules
 from fleet.domain.runs import Emission
 from fleet.domain.slots import HOUR_MS, SLOT_MS, first_slot, hour_of_slot
@@ -90,14 +91,20 @@ class Node:
         """Re-fold the dirty hours, oldest first."""
         if everything and self.touched:
             self.dirty.add(min(a for a, _ in self.touched.values()))
+        found: Missed | None = None
         while self.dirty:
             dirty = min(self.dirty)
-            hour, opening = opening_of(dirty, self._closings(dirty))
+            hour, opening = opening_of(dirty, self._closings(dirty), 0, found.ahead_of if found else {})
             last = max([*(b for _, b in self.touched.values()), *self.rows])
             done = refold(
-                opening, hour, last, self.load, self.row, self.rules, self.context, None if everything else dirty
+                *(opening, hour, last, self.load, self.row, self.rules, self.context, None if everything else dirty),
+                *(self.touched.get, 0, found),
             )
             self.refolds += 1
+            found = done.earlier
+            if found is not None:
+                self.dirty.update([found.hour] if found.hour is not None else [])
+                continue
             self.touched.update(done.touched)
             self.events = [e for e in self.events if not hour <= e.at_ms // HOUR_MS < done.end_hour] + done.events
             self._store(done.rows, None if done.converged else done.state)

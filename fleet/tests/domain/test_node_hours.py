@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fleet.domain.context import EMPTY
-from fleet.domain.node_hours import ReceivedBatch, advance, is_in_order, refold, silence_rows
+from fleet.domain.node_hours import ReceivedBatch, advance, is_in_order, silence_rows
+from fleet.domain.refold import refold
 from fleet.domain.rules import load_rules
 from fleet.domain.state import NodeState
 from fleet.domain.strips import HourRow
