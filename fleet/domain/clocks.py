@@ -96,3 +96,28 @@ def read_fit(boot: str, raw: list[Any], last: int) -> Fit:
         None if low is None else low + zero,
         None if back is None else back + last,
     )
+
+
+def pack_other(code: Any, fit: Fit, last: int) -> tuple[Any, ...]:
+    """Another boot's placement; `code`: its name's. Most are settled, which says the rest of `pack_fit`."""
+    _, offset, live, syncs, sync, jump, start, last_bt, diff, number, before, place, low, back = fit
+    if offset is None or sync is None or low is None or place != last_bt + offset:
+        return (code, *pack_fit(fit, last))
+    if live or syncs or jump or number or before is not None or back is not None:
+        return (code, *pack_fit(fit, last))
+    since = offset - last
+    return (code, since, place - last, sync[0] - place, sync[0] - sync[1] - offset, start, diff - offset, low - offset)
+
+
+def read_other(boot: str, packed: list[Any], last: int) -> Fit:
+    """The placement that `pack_other` packed."""
+    if len(packed) != _SETTLED:
+        return read_fit(boot, packed, last)
+    _, since, place, received, ahead, start, diff, low = packed
+    offset, place = since + last, place + last
+    sync = (received + place, received + place - ahead - offset)
+    least = low + offset
+    return (boot, offset, (), (), sync, None, start, place - offset, diff + offset, 0, None, place, least, None)
+
+
+_SETTLED = 8  # what a settled placement takes

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fleet.domain.clocks import NO_FIT, Fit, kept_clocks, pack_fit, read_fit, with_clock
+from fleet.domain.clocks import NO_FIT, Fit, kept_clocks, pack_fit, pack_other, read_fit, read_other, with_clock
 from fleet.domain.packed import Reader, Writer, column, spread
 from fleet.domain.slots import SLOT_MS
 from fleet.domain.state_formats import upgraded
@@ -197,7 +197,7 @@ class NodeState:
             _common(self.node, last, self.open_slot),
             _pack_places(self, ids),
             _pack_ports(self, buses, ids),
-            [(ids.code(boot), *pack_fit(fit, last)) for boot, fit in sorted(self.others.items())],
+            [pack_other(ids.code(boot), fit, last) for boot, fit in sorted(self.others.items())],
         ]
         text = json.dumps(head, separators=(",", ":"), ensure_ascii=False, check_circular=False).encode()
         return len(text).to_bytes(3, "big") + text + ids.tail()
@@ -237,7 +237,7 @@ class NodeState:
         )
         state.ports = _read_ports(tree[14], state, ids)
         others = ((ids.text(packed[0]), packed) for packed in tree[15])
-        state.others = {boot: read_fit(boot, packed, last) for boot, packed in others}
+        state.others = {boot: read_other(boot, packed, last) for boot, packed in others}
         state.raw = raw if tree is written else None
         return state
 

@@ -50,6 +50,19 @@ def hour(noise: float) -> HourRow:
     return rows[HOUR]
 
 
+def test_within_a_day_of_a_reboot_it_is_little_more() -> None:
+    """The clock of the boot before is remembered as well."""
+    row = hour(0.0)
+    state = NodeState.from_bytes(row.closing_state).copy()
+    boot, offset, last = str(uuid.uuid5(uuid.NAMESPACE_OID, "before")), BOOTED_MS - 123_456_789, FIRST_MS - 7_013
+    sync = (last - 13_012, last - 13_012 - offset + 23)
+    one = (boot, offset, (), (), sync, None, 12_345, last - offset, offset - 7, 0, None, last, offset, None)
+    state.others = {boot: one}
+    assert NodeState.from_bytes(state.to_bytes()).others == state.others
+    row.closing_state = state.to_bytes()
+    assert len(compress(row.to_bytes())) <= 600
+
+
 def _interval(rng: Random, slot: int, noise: float) -> facts.Interval:
     ts = FIRST_MS + slot * 15_000 + 7_500 + rng.randrange(-20, 20)
     gpus = []
