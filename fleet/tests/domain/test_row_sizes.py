@@ -56,7 +56,7 @@ def test_within_a_day_of_a_reboot_it_is_little_more() -> None:
     state = NodeState.from_bytes(row.closing_state).copy()
     boot, offset, last = str(uuid.uuid5(uuid.NAMESPACE_OID, "before")), BOOTED_MS - 123_456_789, FIRST_MS - 7_013
     sync = (last - 13_012, last - 13_012 - offset + 23)
-    one = (boot, offset, (), (), sync, None, 12_345, last - offset, offset - 7, 0, None, last, offset, None)
+    one = (boot, offset, (), (), sync, None, -1, last - offset, offset - 7, 0, None, last, offset, None)
     state.others = {boot: one}
     assert NodeState.from_bytes(state.to_bytes()).others == state.others
     row.closing_state = state.to_bytes()
