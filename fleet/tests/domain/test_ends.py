@@ -114,3 +114,27 @@ def test_samples_in_a_row_can_be_asked_only_of_what_samples_show() -> None:
     with pytest.raises(RulesError, match="persistence_samples: counts samples that show it"):
         amend(RULES, [amendment("XID_95", {"persistence_samples": 4}, "four in a row", 0)])
     assert amend(RULES, [amendment("PCIE_WIDTH", {"persistence_samples": 4}, "four in a row", 0)]) is not RULES
+
+
+def test_a_node_that_its_org_calls_its_own_takes_nothing_when_it_dies() -> None:
+    """NODE_LOST made the customer's by an amendment: the silence is shown, and no reading of money is lowered by it."""
+    told = {
+        "id": "x",
+        "inputs": {
+            **{"gpus": 1, "ports": 0, "boottime": False},
+            "deliveries": [
+                {"samples": [{"slots": [0, 9]}]},
+                {
+                    **{"boot_id": "b2", "boot_at": [90, 0], "last_shutdown": "unclean", "last_alive": [30, 5_000]},
+                    "samples": [{"slots": [100, 103]}],
+                },
+            ],
+        },
+        "context": {"peers_alive": [[[0, 0], [300, 0]]]},
+    }
+    rules = amend(RULES, [amendment("NODE_LOST", {"party": "customer"}, "they power it off at night", 0)])
+    for ruling, nominal in ((RULES, 0), (rules, None)):
+        run = outcome.run(told, ruling)
+        (verdict,) = run.node.verdicts("g0", run.told.zero + 50, run.told.zero + 51)
+        assert verdict is not None
+        assert (verdict.nominal, verdict.lower) == (nominal, 0 if nominal == 0 else 100)
