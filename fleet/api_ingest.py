@@ -32,8 +32,10 @@ from goodput_site import counters
 from goodput_site.problems import CONTENT_TYPE, problem_body
 from orgs.authentication import key_of_meta
 from orgs.errors import KeyRefused
+from orgs.keys import KeyInfo
 
 RETRY_AFTER_SECONDS = 5
+KEY_HOLDS_S = 0.5  # an agent's body comes at once; the key of one that took longer is asked for again
 REASONS = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
 BACKLOG = "HTTP_" + wire.HEADER_BACKLOG.upper().replace("-", "_")
 Read = Callable[[int], bytes]
@@ -105,21 +107,30 @@ def answer(meta: Mapping[str, Any], read: Read) -> Answer:
 
 def _take(meta: Mapping[str, Any], read: Read) -> Answer:
     length = _check_headers(meta)
+    key = _key(meta)
+    is_backlog = meta.get(BACKLOG) == "1"
+    quotas.check(key, length, is_backlog)
+    with turns.turn(key.org_id, is_backlog):
+        began = time.monotonic()
+        body = _body(read, length)
+        if time.monotonic() - began > KEY_HOLDS_S:
+            key = _key(meta)  # revoked meanwhile: else a body that trickles in for an hour were stored an hour later
+        try:
+            return Answer(202, ingest.receive(body, key, _own_headers(meta)).as_json())
+        except FleetError as error:
+            keep_refusal(key, body, error)
+            raise
+
+
+def _key(meta: Mapping[str, Any]) -> KeyInfo:
+    """The key of an upload. Raises KeyRefused, BatchRejected → 503 where it can't be asked for."""
     try:
         key = key_of_meta(meta)
     except db.DatabaseError as error:
         connection.close()
         raise BatchRejected(503, "unavailable", "The database does not answer right now. Try again.") from error
     key.require("ingest")
-    is_backlog = meta.get(BACKLOG) == "1"
-    quotas.check(key, length, is_backlog)
-    with turns.turn(key.org_id, is_backlog):
-        body = _body(read, length)
-        try:
-            return Answer(202, ingest.receive(body, key, _own_headers(meta)).as_json())
-        except FleetError as error:
-            keep_refusal(key, body, error)
-            raise
+    return key
 
 
 def _count(said: Answer, seconds: float) -> None:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from django.db import connection, connections, transaction
-from django_tenants.utils import tenant_context
 
 from claims.errors import ClaimsError
 from claims.models import Claim, ClaimEvent, Report
@@ -22,66 +16,21 @@ from claims.services_reports import draft_report, issue_report
 from claims.tests.conftest import NOW
 from claims.tests.months import OCTOBER, terms
 from orgs.models import AuditEntry
+from orgs.tests import races
+from orgs.tests.races import Act
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PEOPLE = ("ada@alpha.example", "cy@alpha.example", "dee@alpha.example")
-Act = Callable[[], Any]
-
-
-def told(org: Any, act: Act) -> Any:
-    """What the act returns inside the org on this thread's own connection, or the words of its refusal."""
-    try:
-        with tenant_context(org):
-            return act()
-    except ClaimsError as error:
-        return str(error)
-    finally:
-        connections.close_all()
 
 
 def at_once(org: Any, *acts: Act) -> list[Any]:
     """What came of each act; all start together."""
-    ready = threading.Barrier(len(acts), timeout=30)
-
-    def run(act: Act) -> Any:
-        ready.wait()
-        return told(org, act)
-
-    with ThreadPoolExecutor(len(acts)) as pool:
-        return list(pool.map(run, acts))
+    return races.at_once(org, *acts, refusals=(ClaimsError,))
 
 
 def beside(org: Any, first: Act, second: Act) -> tuple[Any, Any]:
-    """The first act is done and not committed when the second begins; it commits when that waits for it or is over."""
-    is_done, may_commit = threading.Event(), threading.Event()
-
-    def held() -> Any:
-        with transaction.atomic():
-            result = first()
-            is_done.set()
-            assert may_commit.wait(60)
-        return result
-
-    with ThreadPoolExecutor(2) as pool:
-        one = pool.submit(told, org, held)
-        assert is_done.wait(60)
-        other = pool.submit(told, org, second)
-        deadline = time.monotonic() + 60
-        while not other.done() and not someone_waits():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        may_commit.set()
-        return one.result(60), other.result(60)
-
-
-def someone_waits() -> bool:
-    """Whether a statement of this database waits for another's lock."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "select exists (select 1 from pg_stat_activity where datname = current_database()"
-            " and wait_event_type = 'Lock')"
-        )
-        return bool(cursor.fetchone()[0])
+    """The first act is not committed yet when the second begins."""
+    return races.beside(org, first, second, refusals=(ClaimsError,))
 
 
 def maintenance(contract: Any, actor: Actor) -> None:

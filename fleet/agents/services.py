@@ -144,6 +144,8 @@ def accept(row: AgentKey, org: Org, *, actor: str, address: str | None = None) -
 
 def _change(row: AgentKey, org: Org, state: str, action: str, actor: str, address: str | None) -> None:
     with transaction.atomic():
+        # Not beside a fold: it would judge what comes after this instant by the key as it still was.
+        execute("select pg_advisory_xact_lock(hashtext(current_schema() || '.agent_keys'))", [])
         now = AgentKey.objects.select_for_update().get(pk=row.pk)
         if now.state == state:
             return

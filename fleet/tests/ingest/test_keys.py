@@ -12,10 +12,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from fleet.tests.bodies import packed
+from fleet.tests.ingest.server import Server, answers, request
 from fleet.tests.ingest.uploads import count, post
 from orgs import keys
 from orgs.models import ApiKey, Org
 from orgs.services import revoke_key, set_org_status
+from orgs.tests.races import wait_for
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("lan")]
 
@@ -67,6 +69,23 @@ def test_i30_a_key_that_only_sends_reads_nothing(alpha: Any, key_of: Any) -> Non
     for scopes, status in ((["ingest"], 403), (["read"], 200)):
         answer = Client().get("/v1/fleet", HTTP_AUTHORIZATION=f"Bearer {key_of(alpha, *scopes)}", HTTP_HOST="localhost")
         assert answer.status_code == status
+
+
+@pytest.mark.django_db(transaction=True)
+def test_i31_a_key_that_is_revoked_while_a_body_comes_stores_nothing(server: Server, alpha: Any, key_of: Any) -> None:
+    token, body = key_of(alpha, "ingest"), packed(agent_id="a", seq=1)[0]
+    key = ApiKey.objects.get()
+    with server.connect(60) as slow:
+        slow.sendall(request(body, token)[:-10])
+        wait_for(lambda: ApiKey.objects.get().last_used_at is not None)  # the server has looked the key up
+        assert server.talk(request(packed(agent_id="a", seq=0)[0], token))[0].status == 202
+        revoke_key(key, actor="test")
+        wait_for(lambda: server.talk(request(b"no gzip", token))[0].code == "revoked_key")  # its cache ran out
+        slow.sendall(body[-10:])
+        (answer,) = answers(slow)
+    assert (answer.status, answer.code) == (401, "revoked_key")
+    assert answer.json()["permanent"] is False, "the agent keeps the batch: a key can be issued again"
+    assert count(alpha) == 1
 
 
 def test_i31_a_revoked_expired_or_suspended_key_sends_nothing(alpha: Any, key_of: Any) -> None:
