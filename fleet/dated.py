@@ -149,10 +149,13 @@ def forget() -> None:
     _known.clear()
 
 
-def get_org_dated() -> OrgDated:
-    """The declared rows of the current org: one query while nothing of them was written."""
+def get_org_dated(stamp: int | None = None) -> OrgDated:
+    """The declared rows of the current org, as of this stamp: one query while nothing of them was written, none where
+    the caller has read the stamp.
+    """
     schema = connection.schema_name  # type: ignore[attr-defined]
-    stamp = DatedStamp.objects.values_list("value", flat=True).first() or 0
+    if stamp is None:
+        stamp = DatedStamp.objects.values_list("value", flat=True).first() or 0
     found = _known.get(schema)
     if found is None or found.stamp != stamp:
         if len(_known) >= MAX_ORGS:

@@ -55,11 +55,15 @@ def refresh_days(written: Collection[tuple[int, int]]) -> None:
         execute(_writing(_REFRESH), columns(sorted(written)))
 
 
+def sums_due(now: datetime) -> int:
+    """The days before this one (since 1970 UTC) are over for long enough to be summed."""
+    return (int(now.timestamp() * 1000) // HOUR_MS - SUMMED_AFTER_HOURS) // DAY_HOURS
+
+
 def sum_days(now: datetime) -> int:
     """Sum the days of the current org that are over and not summed yet, some at once; how many."""
     ((first,),) = execute(_NEXT, [])
-    end = (int(now.timestamp() * 1000) // HOUR_MS - SUMMED_AFTER_HOURS) // DAY_HOURS
-    if first is None or first >= end:
+    if first is None or first >= (end := sums_due(now)):
         return 0
     with transaction.atomic():
         execute("select pg_advisory_xact_lock(hashtext(current_schema() || '.seal'))", [])

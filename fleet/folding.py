@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 
 from agent.wire import SIMULATED_SUFFIX
 from fleet import decode
@@ -36,7 +36,7 @@ from fleet.node_summary import as_json, domain_in, models_of
 from fleet.partitions import EPOCH
 from fleet.services import ensure_nodes, find_node, mark_simulated
 from fleet.sql import columns, execute
-from fleet.waiting import Live, Mark, Waiting, is_moved
+from fleet.waiting import Live, Mark, Stored, Waiting, is_moved
 
 log = logging.getLogger(__name__)
 BUDGET_SECONDS = 20.0
@@ -61,6 +61,13 @@ _DROPPED = """
 update fleet_node n set dropped_total = w.count from unnest(%b::bigint[], %b::bigint[]) as w(id, count)
  where n.id = w.id and n.dropped_total < w.count
 """
+#: Neither a day's sealing nor the end of an agent's key runs beside a fold (fleet/agents/services.py). What the fold
+#: writes can be made again: if a crash loses it, its batches simply still wait.
+_BEGIN = """
+select set_config('synchronous_commit', 'off', true),
+       pg_advisory_xact_lock_shared(hashtext(current_schema() || '.seal')),
+       pg_advisory_xact_lock_shared(hashtext(current_schema() || '.agent_keys'))
+"""
 TOP_UPS = 8  # how often a chunk looks further down the queue when another worker holds the nodes of what it found
 
 
@@ -75,7 +82,9 @@ class Writes:
     live: list[tuple[Any, ...]] = field(default_factory=list)
     dirty: list[tuple[int, int, int]] = field(default_factory=list)
     dropped: list[tuple[int, int]] = field(default_factory=list)
-    clusters: dict[str, bool] = field(default_factory=dict)
+    clusters: dict[str, bool] = field(default_factory=dict)  # whether every batch folded here was simulated
+    simulated: set[str] = field(default_factory=set)  # clusters that are marked so
+    summed: int = -1  # days up to this one may be summed
     seen: list[Folded] = field(default_factory=list)
 
 
@@ -97,24 +106,25 @@ def fold_chunk(now: datetime, size: int) -> int:
 @transaction.atomic
 def _fold_chunk(now: datetime, size: int) -> tuple[int, bool]:
     """(as `fold_chunk`, whether to look again): not when the queue was seen to end and each batch went through."""
-    with connection.cursor() as cursor:
-        # What this transaction writes can be made again: if a crash loses it, its batches simply still wait.
-        cursor.execute("set local synchronous_commit = off")
+    execute(_BEGIN, [])
     writes = Writes()
-    sealed_until = sealed_hour()
     lives: dict[int, Live] = {}
     by_node: dict[int, list[Waiting]] = defaultdict(list)
-    bodies: dict[bytes, tuple[bytes, datetime, int | None]] = {}
-    last, busy, is_end = 0, set[int](), False
+    bodies: dict[bytes, Stored] = {}
+    last, busy, is_end, sealed_until = 0, set[int](), False, 0
     for _ in range(TOP_UPS):
         room = size - len(bodies) - len(writes.done)
-        found = queue.take(room, last, busy)
+        taken = queue.take(room, last, busy)
+        found = taken.items
         is_end = len(found) < room
         if not found:
             break
+        sealed_until, writes.summed = taken.sealed_until, taken.summed
         last = found[-1].id
+        writes.simulated.update(item.key.cluster for item in found if item.is_simulated)
         foldable = _sort_out(found, sealed_until, writes)
-        node_ids = ensure_nodes(item.key for item in foldable)
+        node_ids = ensure_nodes(item.key for item in foldable if item.node_id is None)
+        node_ids.update({item.key: item.node_id for item in foldable if item.node_id is not None})
         lives.update(queue.claim(id_ for id_ in node_ids.values() if id_ not in lives))
         busy.update(key.number for key, node_id in node_ids.items() if node_id not in lives)
         mine = [item for item in foldable if node_ids[item.key] in lives]
@@ -127,7 +137,7 @@ def _fold_chunk(now: datetime, size: int) -> tuple[int, bool]:
             break
     if not by_node and not writes.done:
         return 0, False
-    org = get_org_dated()
+    org = get_org_dated(max((one.stamp for one in bodies.values()), default=None))
     dated = dated_for(by_node, org)
     wanted = [live for node_id, live in lives.items() if node_id in by_node and live.state]
     rows = read_rows((live.node_id, hour) for live in wanted for hour in rows_needed(live.state))
@@ -167,9 +177,9 @@ def _sort_out(found: list[Waiting], sealed_until: int, writes: Writes) -> list[W
 
 def _of_removed_demos(found: list[Waiting]) -> set[bytes]:
     """Those that a simulated agent sent for a cluster that was removed: kept out, so that a demo stays removed."""
-    removed = {name for (name,) in execute("select name from fleet_cluster where removed_at is not null", [])}
-    bodies = queue.bodies([item for item in found if item.key.cluster in removed]) if removed else {}
-    return {sha256 for sha256, (body, _, _) in bodies.items() if _is_simulated(body)}
+    removed = [item for item in found if item.is_removed]
+    bodies = queue.bodies(removed) if removed else {}
+    return {sha256 for sha256, stored in bodies.items() if _is_simulated(stored.body)}
 
 
 def _is_simulated(body: bytes) -> bool:
@@ -183,7 +193,7 @@ def _is_simulated(body: bytes) -> bool:
 def _fold_node(
     live: Live,
     items: list[Waiting],
-    bodies: dict[bytes, tuple[bytes, datetime, int | None]],
+    bodies: dict[bytes, Stored],
     rows: dict[int, HourRow],
     dated: NodeDated,
     now: datetime,
@@ -211,14 +221,17 @@ def _fold_node(
             reason = "sealed" if placed[1] < sealed_until else "moved"
             writes.marks.append((item.sample_day, item.sha256, reason, live.node_id, *placed, ""))
     batches = {received.sha256: received.batch for received in outcome.received}
-    writes.seen += [folded(item.sample_day, item.sha256, live.node_id, batches[item.sha256]) for item in ok]
+    for item in ok:
+        stored = bodies[item.sha256]
+        said = stored.received_at, stored.signature, stored.flaw
+        writes.seen.append(folded(item.sample_day, item.sha256, live.node_id, batches[item.sha256], *said))
     for hour, row in outcome.rows.items():
         if hour >= sealed_until:
             writes.hours[(live.node_id, hour)] = row
     outcome.dirty = sorted({max(hour, sealed_until) for hour in outcome.dirty if hour >= sealed_until - 1})
     if outcome.dirty:
         writes.dirty.append((live.node_id, outcome.dirty[0], outcome.dirty[-1]))
-    dropped = [count for item in ok if (count := bodies[item.sha256][2]) is not None]
+    dropped = [count for item in ok if (count := bodies[item.sha256].dropped_total) is not None]
     writes.live.append(
         (
             live.node_id,
@@ -254,7 +267,7 @@ class Outcome:
 def _advance(
     live: Live,
     items: list[Waiting],
-    bodies: dict[bytes, tuple[bytes, datetime, int | None]],
+    bodies: dict[bytes, Stored],
     rows: dict[int, HourRow],
     dated: NodeDated,
     writes: Writes,
@@ -281,7 +294,7 @@ def _advance(
 
 def _advance_by(
     items: list[Waiting],
-    bodies: dict[bytes, tuple[bytes, datetime, int | None]],
+    bodies: dict[bytes, Stored],
     rows: Mapping[int, HourRow],
     dated: NodeDated,
     outcome: Outcome,
@@ -317,7 +330,7 @@ def instant(ms: int | None) -> datetime | None:
 
 def _write(writes: Writes, rules: Rules) -> None:
     """Everything of one chunk, each table once, inside the caller's transaction."""
-    write_hours(writes.hours)
+    write_hours(writes.hours, summed=writes.summed)
     sync_incidents(writes.hours, rules)
     if writes.live:
         execute(_LIVE, columns(writes.live))
@@ -330,4 +343,4 @@ def _write(writes: Writes, rules: Rules) -> None:
     for error, items in writes.failed.items():
         queue.count_failure(items, error)
     note(writes.seen)
-    mark_simulated(writes.clusters)
+    mark_simulated({name: is_now for name, is_now in writes.clusters.items() if is_now != (name in writes.simulated)})

@@ -27,8 +27,10 @@ from fleet.domain.slots import first_slot, hour_of_slot
 from fleet.domain.strips import HourRow, StripRun
 from fleet.domain.verdicts import UNKNOWN_PROVISIONAL
 from fleet.models import Incident, Node, NodeHour
+from fleet.sql import execute
 
 NEAR = REOPEN_SLOTS + TOGETHER_SLOTS
+_NEAR = "select id from fleet_incident where node_id = any(%b::bigint[]) and end_slot >= %b and withdrawn_at is null"
 
 
 def sync_incidents(written: Mapping[tuple[int, int], HourRow], rules: Rules) -> int:
@@ -43,7 +45,10 @@ def sync_incidents(written: Mapping[tuple[int, int], HourRow], rules: Rules) -> 
         return 0
     earliest = first_slot(min(hour for _, hour in written))
     near: dict[int, list[Incident]] = defaultdict(list)
-    for incident in Incident.objects.filter(node_id__in=hours, end_slot__gte=earliest - NEAR, withdrawn_at=None):
+    ids = [
+        pk for (pk,) in execute(_NEAR, [sorted(hours), earliest - NEAR])
+    ]  # mostly none, and the ORM costs twice that
+    for incident in Incident.objects.filter(pk__in=ids) if ids else ():
         near[incident.node_id].append(incident)
     looked = 0
     for node_id, rows in hours.items():

@@ -53,8 +53,9 @@ def read_rows(wanted: Iterable[tuple[int, int]]) -> dict[int, dict[int, HourRow]
     return rows
 
 
-def write_hours(rows: Mapping[tuple[int, int], HourRow], may_reopen: bool = False) -> None:
+def write_hours(rows: Mapping[tuple[int, int], HourRow], may_reopen: bool = False, summed: int | None = None) -> None:
     """Insert or replace these node hours. `may_reopen`: some that are final in the database may be open again.
+    `summed`: no day after this one is summed, where the caller knows.
 
     A row is in one of the two tables: call with the node's live row locked.
     """
@@ -67,7 +68,7 @@ def write_hours(rows: Mapping[tuple[int, int], HourRow], may_reopen: bool = Fals
         execute(_WRITE.format(table=OPEN), columns([_values(*key, row) for key, row in still_open]))
         if may_reopen:
             execute(_REMOVE.format(table=FINAL), columns([key for key, _ in still_open]))
-    refresh_days(rows.keys())
+    refresh_days([key for key in rows if summed is None or key[1] // DAY_HOURS <= summed])
     write_reviews(rows)
 
 

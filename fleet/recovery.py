@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from fleet.agents import counts
 from fleet.agents.marks import judge_again
 from fleet.domain.slots import HOUR_MS
-from fleet.sql import execute
+from fleet.sql import ask_org, execute
 
 log = logging.getLogger(__name__)
 #: An upload's time of receipt lies before its commit; nothing takes longer than this in between.
@@ -67,7 +67,7 @@ returning id
 
 def is_whole() -> bool:
     """Whether nothing is missing in the current org."""
-    return bool(execute("select 1 from fleet_whole limit 1", []))
+    return bool(ask_org("select 1 from {whole} limit 1", "whole"))
 
 
 def recover(now: datetime) -> int | None:
@@ -95,10 +95,15 @@ def make_lives(now: datetime) -> int:
     return int(rows[0][0])
 
 
+def is_noting_due(noted: datetime, now: datetime) -> bool:
+    """Whether what was noted last is about a minute old."""
+    return now - noted >= NOTE_EVERY
+
+
 def note_progress(now: datetime) -> None:
     """Keep, about once a minute, up to when everything received is folded: how far back `recover` has to look."""
     ((at,),) = execute("select coalesce(min(at), '1970-01-05'::timestamptz) from fleet_folded_through", [])
-    if now - at < NOTE_EVERY:
+    if not is_noting_due(at, now):
         return
     ((oldest,),) = execute("select min(received_at) from fleet_waiting", [])
     through = min(oldest or now, now)

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg import sql
 
-from fleet.sql import execute
+from fleet.sql import ask_org, execute
 from orgs.models import Org
 from orgs.schemas import ORGS_PER_STATEMENT
 
+_REST = """
+select exists (select 1 from {nodelive} where dirty_hour is not null and attempts < {max_attempts}),
+       coalesce((select max(day) + 1 from {summedday}), (select min(hour) / 24 from {nodehour})),
+       (select coalesce(min(at), '1970-01-05'::timestamptz) from {folded_through})
+"""
 MAX_ATTEMPTS = 3  # a batch, or a node's re-fold, that failed this often is set aside with its error
 
 
@@ -41,6 +46,22 @@ def orgs_with_probes(orgs: Iterable[Org]) -> list[int]:
         "(select {id}::bigint where exists (select 1 from {probes} where withdrawn_at is null and until_at is null))",
     )
     return [row[0] for row in rows]
+
+
+class Rest(NamedTuple):
+    """What of the current org may be due beside what waits: dirty hours, the next day to be summed, the last note."""
+
+    is_dirty: bool
+    next_day: int | None
+    noted: datetime
+
+
+def rest_of_org() -> Rest:
+    """All of it in one statement."""
+    ((is_dirty, next_day, noted),) = ask_org(
+        _REST, "nodelive", "summedday", "nodehour", "folded_through", max_attempts=MAX_ATTEMPTS
+    )
+    return Rest(is_dirty, next_day, noted)
 
 
 def oldest_waiting(orgs: Iterable[Org]) -> float | None:

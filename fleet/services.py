@@ -9,9 +9,22 @@ from django.utils import timezone
 
 from fleet.models import Cluster, Node, NodeLive
 from fleet.node_keys import NodeKey
-from fleet.sql import execute
+from fleet.sql import columns, execute
 from orgs.services import record
 
+_FIND = """
+select cluster_id, identity, id, name, merged_into_id from fleet_node
+ where cluster_id = any(%b::bigint[]) and identity = any(%b::text[])
+"""
+_MAKE = """
+with made as (
+insert into fleet_node (cluster_id, identity, name, key, first_seen_at, label, dropped_total)
+select w.*, now(), '', 0 from unnest(%b::bigint[], %b::text[], %b::text[], %b::bigint[]) as w
+on conflict do nothing returning id
+)
+insert into fleet_nodelive (node_id, attempts, error, agent_version, dropped_total, summary)
+select id, 0, '', '', 0, '{}' from made
+"""
 _IS_REAL = "update fleet_cluster set is_simulated = false, removed_at = null where name = %b::text and is_simulated"
 
 
@@ -24,17 +37,8 @@ def ensure_nodes(keys: Iterable[NodeKey]) -> dict[NodeKey, int]:
     known = _find_nodes(clusters, wanted)
     missing = [key for key in wanted if (clusters[key.cluster], key.identity) not in known]
     if missing:
-        Node.objects.bulk_create(
-            [
-                Node(cluster_id=clusters[key.cluster], identity=key.identity, name=key.name, key=key.number)
-                for key in missing
-            ],
-            ignore_conflicts=True,
-        )
+        execute(_MAKE, columns([(clusters[key.cluster], key.identity, key.name, key.number) for key in missing]))
         known = _find_nodes(clusters, wanted)
-        NodeLive.objects.bulk_create(
-            [NodeLive(node_id=node_id) for node_id, _ in known.values()], ignore_conflicts=True
-        )
     ids: dict[NodeKey, int] = {}
     for key in wanted:
         node_id, name = known[(clusters[key.cluster], key.identity)]
@@ -63,9 +67,7 @@ def _clusters(names: set[str]) -> dict[str, int]:
 
 
 def _find_nodes(clusters: dict[str, int], keys: list[NodeKey]) -> dict[tuple[int, str], tuple[int, str | None]]:
-    rows = Node.objects.filter(
-        cluster_id__in=clusters.values(), identity__in={key.identity for key in keys}
-    ).values_list("cluster_id", "identity", "id", "name", "merged_into_id")
+    rows = execute(_FIND, [sorted(clusters.values()), sorted({key.identity for key in keys})])
     return {
         (cluster_id, identity): (node_id, name) if into is None else (into, None)  # a merged one keeps the other's name
         for cluster_id, identity, node_id, name, into in rows

@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from typing import NamedTuple
 
 from fleet.bodies import decompress
 from fleet.domain.state import NodeState
@@ -19,14 +20,24 @@ from fleet.partitions import EPOCH
 from fleet.selectors_waiting import MAX_ATTEMPTS
 from fleet.sql import columns, execute
 
+#: One statement for what was five: an org with few batches pays for its statements and for little else.
 _TAKE = """
-select id, sample_day, sha256, cluster, node, hw_id, first_hour, last_hour, is_seq_conflict from fleet_waiting
- where id > %b and not (node_key = any(%b::bigint[])) order by id limit %b
+select w.id, w.sample_day, w.sha256, w.cluster, w.node, w.hw_id, w.first_hour, w.last_hour, w.is_seq_conflict,
+       coalesce(n.merged_into_id, case when n.name = w.node then n.id end), c.removed_at is not null,
+       coalesce(c.is_simulated, false), (select coalesce(max(day) + 1, 0) * 24 from fleet_sealedday),
+       (select coalesce(max(day), -1) from fleet_summedday)
+  from (select * from fleet_waiting where id > %b and not (node_key = any(%b::bigint[])) order by id limit %b) w
+  left join fleet_cluster c on c.name = w.cluster
+  left join fleet_node n on n.cluster_id = c.id
+        and n.identity = case when w.hw_id <> '' then 'hw:' || w.hw_id else 'name:' || w.node end
+ order by w.id
 """
 _BODIES = """
-select i.sha256, i.body, i.received_at, i.dropped_total
+select i.sha256, i.body, i.received_at, i.dropped_total, i.signature, f.why,
+       (select value from fleet_datedstamp order by id limit 1)
   from unnest(%b::bigint[]) as u(id) join fleet_waiting w on w.id = u.id
   join fleet_inbox i on i.sample_day = w.sample_day and i.sha256 = w.sha256
+  left join agents_batchflaw f on f.sample_day = i.sample_day and f.sha256 = i.sha256
 """
 _CLAIM = """
 select node_id, state, dirty_hour, dirty_through, dropped_total, (summary -> 'models')::text,
@@ -62,7 +73,10 @@ returning id
 
 @dataclass(frozen=True)
 class Waiting:
-    """A batch in the queue, without its body; the hours are those of its first and last `ts`."""
+    """A batch in the queue, without its body; the hours are those of its first and last `ts`.
+
+    `node_id`: None for a node that is not known, or not by this name. The rest is of its cluster, False for a new one.
+    """
 
     id: int
     sample_day: date
@@ -71,6 +85,28 @@ class Waiting:
     first_hour: int
     last_hour: int
     is_seq_conflict: bool
+    node_id: int | None
+    is_removed: bool
+    is_simulated: bool
+
+
+class Taken(NamedTuple):
+    """What was found in the queue. The hours before `sealed_until` are sealed; days up to `summed` may be summed."""
+
+    items: list[Waiting]
+    sealed_until: int
+    summed: int
+
+
+class Stored(NamedTuple):
+    """A batch as it was received. `flaw`: what an earlier fold marked; `stamp`: of the org's dated rows as of now."""
+
+    body: bytes
+    received_at: datetime
+    dropped_total: int | None
+    signature: bytes | None
+    flaw: str | None
+    stamp: int
 
 
 @dataclass
@@ -88,12 +124,17 @@ class Live:
 Mark = tuple[date, bytes, str, int | None, int | None, int | None, str]
 
 
-def take(size: int, after: int, without: Collection[int]) -> list[Waiting]:
-    """The oldest that wait behind the id `after`, those of the nodes with the keys `without` left out."""
-    return [
-        Waiting(id_, day, sha256, NodeKey(cluster, node, hw_id), first, last, conflict)
-        for id_, day, sha256, cluster, node, hw_id, first, last, conflict in execute(_TAKE, [after, [*without], size])
+def take(size: int, after: int, without: Collection[int]) -> Taken:
+    """The oldest that wait behind the id `after`, those of the nodes with the keys `without` left out.
+
+    Call with the lock on sealing (fleet/folding.py): the days stay what they are then.
+    """
+    rows = execute(_TAKE, [after, [*without], size])
+    items = [
+        Waiting(id_, day, sha256, NodeKey(cluster, node, hw_id), *said)
+        for id_, day, sha256, cluster, node, hw_id, *said, _, _ in rows
     ]
+    return Taken(items, *(rows[0][-2:] if rows else (0, -1)))
 
 
 def claim(node_ids: Iterable[int]) -> dict[int, Live]:
@@ -116,10 +157,13 @@ def claim(node_ids: Iterable[int]) -> dict[int, Live]:
     }
 
 
-def bodies(items: Iterable[Waiting]) -> dict[bytes, tuple[bytes, datetime, int | None]]:
-    """sha256 -> (body, received_at, dropped_total) of those that still wait."""
+def bodies(items: Iterable[Waiting]) -> dict[bytes, Stored]:
+    """sha256 -> the bytes of those that still wait."""
     found = execute(_BODIES, [[item.id for item in items]])
-    return {sha256: (body, received_at, dropped) for sha256, body, received_at, dropped in found}
+    return {
+        sha256: Stored(body, received_at, dropped, signature, flaw, stamp or 0)
+        for sha256, body, received_at, dropped, signature, flaw, stamp in found
+    }
 
 
 def leave(ids: Sequence[int]) -> None:

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 from fleet.agents.counts import Count, add, hour_of_receipt
 from fleet.agents.models import AgentKey, BatchFlaw
 from fleet.agents.signatures import BAD, REVOKED, KnownKey, judge
-from fleet.sql import columns, execute
+from fleet.sql import execute
 
-_SIGNED = """
-select i.sha256, i.signature, i.received_at, f.why from unnest(%b::date[], %b::bytea[]) as w(sample_day, sha256)
-  join fleet_inbox i on i.sample_day = w.sample_day and i.sha256 = w.sha256
-  left join agents_batchflaw f on f.sample_day = i.sample_day and f.sha256 = i.sha256
+_KEYS = """
+select agent_id, public_key, state, enrolled_at, changed_at from agents_agentkey
+ where agent_id = any(%b::text[]) and state <> %b
 """
 _SINCE = """
 select i.sample_day, i.sha256, i.signature, i.received_at, i.agent_id, coalesce(n.merged_into_id, n.id)
@@ -28,7 +27,10 @@ select i.sample_day, i.sha256, i.signature, i.received_at, i.agent_id, coalesce(
 
 
 class Folded(NamedTuple):
-    """One batch that was folded just now; its samples reach from `first_ms` to `last_ms`."""
+    """One batch that was folded just now; its samples reach from `first_ms` to `last_ms`.
+
+    `flaw`: what it was marked with before; it counts as that.
+    """
 
     sample_day: Any
     sha256: bytes
@@ -37,12 +39,24 @@ class Folded(NamedTuple):
     agent_version: str
     first_ms: int
     last_ms: int
+    received_at: datetime
+    signature: bytes | None
+    flaw: str | None
 
 
-def folded(sample_day: Any, sha256: bytes, node_id: int, batch: Any) -> Folded:
+def folded(
+    sample_day: Any,
+    sha256: bytes,
+    node_id: int,
+    batch: Any,
+    received_at: datetime,
+    signature: bytes | None,
+    flaw: str | None,
+) -> Folded:
     """A decoded batch that was folded for this node."""
     times = [interval.ts for interval in batch.intervals]
-    return Folded(sample_day, sha256, node_id, batch.agent_id or "", batch.agent_version, min(times), max(times))
+    of_batch = batch.agent_id or "", batch.agent_version, min(times), max(times)
+    return Folded(sample_day, sha256, node_id, *of_batch, received_at, signature, flaw)
 
 
 def note(batches: Iterable[Folded]) -> None:
@@ -56,21 +70,20 @@ def note(batches: Iterable[Folded]) -> None:
     keys = known_keys({batch.agent_id for batch in known.values()})
     counted: dict[tuple[str, int, int], Count] = defaultdict(Count)
     flaws = []
-    days, shas = columns([(batch.sample_day, batch.sha256) for batch in known.values()])
-    for sha256, signature, received_at, marked in execute(_SIGNED, [days, shas]):
-        batch = known[bytes(sha256)]
-        signed = None if signature is None else bytes(signature)
-        state = marked or judge(batch.sha256, signed, received_at, keys.get(batch.agent_id, ()))
-        if not marked and state in (BAD, REVOKED):
+    for batch in known.values():
+        own = keys.get(batch.agent_id, ())
+        state = batch.flaw or judge(batch.sha256, batch.signature, batch.received_at, own)
+        if not batch.flaw and state in (BAD, REVOKED):
             flaws.append(
                 BatchFlaw(
                     sample_day=batch.sample_day, sha256=batch.sha256, agent_id=batch.agent_id, node_id=batch.node_id,
                     why=state,
                 )
             )  # fmt: skip
-        count = counted[(batch.agent_id, batch.node_id, hour_of_receipt(received_at))]
-        count.add(state, received_at, batch.agent_version, batch.first_ms, batch.last_ms)
-    BatchFlaw.objects.bulk_create(flaws, ignore_conflicts=True)
+        count = counted[(batch.agent_id, batch.node_id, hour_of_receipt(batch.received_at))]
+        count.add(state, batch.received_at, batch.agent_version, batch.first_ms, batch.last_ms)
+    if flaws:
+        BatchFlaw.objects.bulk_create(flaws, ignore_conflicts=True)
     add(counted)
 
 
@@ -79,6 +92,7 @@ def judge_again(since: datetime) -> int:
 
     Marks stand once for each batch. The number found.
     """
+    execute("select pg_advisory_xact_lock_shared(hashtext(current_schema() || '.agent_keys'))", [])  # as the fold does
     rows = execute(_SINCE, [since])
     keys = known_keys({row[4] for row in rows})
     flaws = []
@@ -93,8 +107,8 @@ def judge_again(since: datetime) -> int:
 def known_keys(agent_ids: set[str]) -> dict[str, tuple[KnownKey, ...]]:
     """Per installation the keys that a person or first use accepted, revoked ones with their end."""
     found: dict[str, list[KnownKey]] = defaultdict(list)
-    rows = AgentKey.objects.filter(agent_id__in=agent_ids).exclude(state=AgentKey.State.WAITING)
-    for key in rows.only("agent_id", "public_key", "state", "enrolled_at", "changed_at"):
-        until = key.changed_at if key.state == AgentKey.State.REVOKED else None
-        found[key.agent_id].append(KnownKey(bytes(key.public_key), key.enrolled_at, until))
+    rows = execute(_KEYS, [sorted(agent_ids), AgentKey.State.WAITING.value])
+    for agent_id, public_key, state, enrolled_at, changed_at in rows:
+        until = changed_at if state == AgentKey.State.REVOKED else None
+        found[agent_id].append(KnownKey(public_key, enrolled_at, until))
     return {agent_id: tuple(keys) for agent_id, keys in found.items()}

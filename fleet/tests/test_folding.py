@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import connection
 from django.utils import timezone
@@ -197,6 +198,31 @@ def test_where_many_orgs_have_work_their_batches_gather_for_a_while(inside: Any,
             cursor.execute("truncate fleet_whole")
     sent.clear()
     assert (tasks.sweep(), sorted(sent)) == (2, sorted([inside.pk, beta.pk])), "a crash is mended at once"
+
+
+def test_the_turn_of_an_org_with_few_batches_takes_few_statements(inside: Any, monkeypatch: Any) -> None:
+    """Where 100 orgs report, what a turn costs before its first batch is most of what it costs."""
+    from fleet.tasks import fold_org
+
+    said: list[str] = []
+    real = psycopg.Cursor.execute
+
+    def execute(self: Any, query: Any, *values: Any, **how: Any) -> Any:
+        said.append(str(query))
+        return real(self, query, *values, **how)
+
+    first_ms = (int(time.time()) // 3600 - 1) * HOUR_MS + 7500  # of a day whose sums are not kept yet
+
+    def turn(seq: int) -> list[str]:
+        receive(packed(agent_id="a", seq=seq, first_ts=first_ms + seq * 60_000)[0], key_for(inside), {})
+        said.clear()
+        assert fold_org(inside.pk) == 1
+        return [text for text in said if "SAVEPOINT" not in text and "search_path" not in text]
+
+    turn(0)
+    monkeypatch.setattr(psycopg.Cursor, "execute", execute)
+    statements = turn(1)
+    assert 0 < len(statements) <= 15, "\n".join(statements)
 
 
 def test_a_batch_that_breaks_the_fold_is_set_aside_and_stops_nobody(inside: Any) -> None:

@@ -14,7 +14,7 @@ from django.test import Client
 from django_tenants.utils import schema_context, tenant_context
 
 from fleet.models import Cluster
-from fleet.sql import execute
+from fleet.sql import ask_org, execute
 from orgs.services import create_org, delete_org
 from orgs.tests.probe_urls import ask
 
@@ -194,6 +194,27 @@ def test_statements_of_the_fold_do_not_trust_a_path_that_was_rolled_back(alpha: 
             assert where() == beta.schema_name, "the database is back in alpha here until it is told again"
         assert where() == alpha.schema_name
     assert where() == "public"
+
+
+def test_a_statement_that_names_the_schema_asks_the_current_org_wherever_the_path_points(alpha: Any, beta: Any) -> None:
+    """`fleet.sql.ask_org` sets no search path, so the connection still points to the org that was asked before."""
+
+    def clusters() -> int:
+        ((count,),) = ask_org("select count(*) from {cluster}", "cluster")
+        return int(count)
+
+    with tenant_context(alpha):
+        Cluster.objects.create(name="c1")
+        assert execute("select current_schema()::text", []) == [(alpha.schema_name,)]
+        with tenant_context(beta):
+            assert clusters() == 0
+        assert clusters() == 1
+    with tenant_context(beta):
+        assert execute("select current_schema()::text", []) == [(beta.schema_name,)]
+        with tenant_context(alpha):
+            assert clusters() == 1
+    with pytest.raises(ProgrammingError):
+        clusters()  # no org: the public schema has no such table
 
 
 def test_contexts_nest_and_come_back_after_an_exception(alpha: Any, beta: Any) -> None:

@@ -15,6 +15,7 @@ from django.test import Client
 from django_tenants.utils import schema_context, tenant_context
 
 from fleet.models import Cluster
+from fleet.sql import execute
 from orgs import migrating, schemas
 from orgs.models import Org, SchemaRecipe
 from orgs.schemas import code_version, versions_of
@@ -188,6 +189,13 @@ def count_clusters(org: Org) -> int:
     return Cluster.objects.filter(name="x").count()
 
 
+@org_task(name="orgs.tests.count_clusters_as_the_fold_asks")
+def count_clusters_as_the_fold_asks(org: Org) -> int:
+    """The same past the ORM."""
+    ((count,),) = execute("select count(*) from fleet_cluster where name = 'x'", [])
+    return int(count)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_while_an_org_is_a_version_behind_its_pages_ask_for_a_moment(
     outdated: Org, beta: Org, ada: Any, bo: Any, client_of: Any, key_of: Any, lan: Any
@@ -199,6 +207,7 @@ def test_while_an_org_is_a_version_behind_its_pages_ask_for_a_moment(
     answer = keyed.get("/v1/clusters")
     assert (answer.status_code, answer.json()["code"]) == (503, "upgrading")
     assert count_clusters(outdated.pk) is None  # its turn comes again
+    assert count_clusters_as_the_fold_asks(outdated.pk) is None
     assert client_of(bo).get("/o/beta/").status_code == 200  # nobody else notices
     assert count_clusters(beta.pk) == 0
 
