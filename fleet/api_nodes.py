@@ -13,6 +13,7 @@ from fleet import api_schemas as schema
 from fleet import api_shapes as shapes
 from fleet.api import ListView, OrgView
 from fleet.api_parquet import JSON_CSV_OR_PARQUET, is_parquet
+from fleet.api_shapes_explain import explanation
 from fleet.domain.rules import load_rules
 from fleet.domain.slots import HOUR_MS, slot_of
 from fleet.selectors_api import (
@@ -228,7 +229,7 @@ class Explain(OrgView):
         found = get_explanation(now, node_id, index, slot, self.cluster)
         if found is None:
             raise NotFound(NONE_SUCH)
-        return Response(shapes.explanation(found))
+        return Response(explanation(found))
 
 
 class Events(ListView):

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 from django_tenants.utils import tenant_context
 
-from fleet import api_shapes as shapes
+from fleet import api_shapes_explain as shapes
 from fleet.api_params import Unprocessable, instant
 from fleet.domain.slots import slot_of
 from fleet.models import Node
