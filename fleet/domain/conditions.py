@@ -94,7 +94,8 @@ def bad(
 
 def read_elsewhere(work: Work, c: Condition, stretch: Stretch) -> bool:
     """Whether another installation has just read what this sample could not: blindness is no evidence (fold.md 17)."""
-    return work.several and (c.stance == "K" or (c.stance in "BES" and c.last >= stretch.from_ms))
+    fresh = stretch.from_ms <= c.last and stretch.to_ms - c.last <= VOUCH_MS
+    return work.several and (c.stance == "K" or (c.stance in "BES" and fresh))
 
 
 def possible(work: Work, key: str, subject: Subject, c: Condition, stretch: Stretch, ms: int) -> None:
@@ -208,7 +209,10 @@ def ended_by_sample(work: Work, key: str, subject: Subject, c: Condition, stretc
     slot = ms // SLOT_MS
     gap = False
     if work.several:  # the slot is this sample's, whatever a blind one of another installation left open in it
-        subject.segments = [s for s in subject.segments if s[:3] != (c.code, "Q", slot)]
+        kept = [s for s in subject.segments if s[:3] != (c.code, "Q", slot)]
+        held = [s for s in kept if s[:2] == (c.code, "H") and s[3] > slot]
+        subject.segments = [s for s in kept if s not in held]
+        subject.segments += [(code, kind, a, slot, w) for code, kind, a, _, w in held if a < slot]
     if not c.confirmed:
         if c.stance != "U":
             pend(subject, c, stretch.first, slot)

@@ -88,9 +88,46 @@ def overruled(state: NodeState, agent: str, ms: int) -> None:
         state.agents = {a: t for a, t in state.agents.items() if ms - t <= VOUCH_MS}
 
 
+def tells_nothing(state: NodeState, item: Item, sources: tuple[str, str, str]) -> bool:
+    """Whether this sample reads nothing that the one before, of another installation and at most 37.5 s old, does not:
+    it closes no stretch then, so that what the other one sees goes on, whichever comes first in a slot (fold.md 17).
+    An installation that goes blind tells so once.
+    """
+    interval, (nvml, _, log) = item.interval, sources
+    if all(name == item.agent for name in state.agents):
+        return False
+    if not item.clock_ok or not 0 <= item.ms - state.last_ms <= VOUCH_MS or item.ms // SLOT_MS < state.open_slot:
+        return False
+    if state.sources[0] != "ok" or (nvml == "ok" and interval.gpus) or (log == "ok" and state.sources[2] != "ok"):
+        return False
+    if item.fit[9] != state.segment_number or any(f in ("dead", "absent") for f in (interval.pci or {}).values()):
+        return False
+    if any(s[0] == f"@{item.agent}" and s[1] == "A" for place in state.places for s in place.segments):
+        return False
+    return any(ms == state.last_ms and name != item.agent for name, ms in _taken(state))
+
+
+def hear(state: NodeState, item: Item, cause: str, ports_cause: str) -> None:
+    """Remember of such a sample that the node was heard in its slot and what could not be read there ('' = could)."""
+    slot, name = item.ms // SLOT_MS, f"@{item.agent}"
+    for _, subject in _subjects(state):
+        subject.segments.append((ports_cause if isinstance(subject, PortState) else cause, "V", slot, slot + 1, 100))
+    node = state.node
+    node.segments = [s for s in node.segments if s[0] != name]
+    node.segments += [("", "V", slot, slot + 1, 100), (name, "S", slot, slot + MARK_SLOTS, 100)]
+    state.agents[item.agent] = item.ms
+    state.watermark, state.fit = item.key, item.fit
+
+
+def _taken(state: NodeState) -> list[tuple[str, int]]:
+    """The installations whose newest sample told something, and its instant."""
+    heard = {(s[0], s[3] - MARK_SLOTS) for s in state.node.segments if s[1] == "S"}
+    return [(name, ms) for name, ms in state.agents.items() if (f"@{name}", ms // SLOT_MS) not in heard]
+
+
 def shares_slot(state: NodeState, agent: str, slot: int) -> bool:
     """Whether another installation has a sample in this slot; several of one are no conflict."""
-    return any(name != agent and ms // SLOT_MS == slot for name, ms in state.agents.items())
+    return any(name != agent and ms // SLOT_MS == slot for name, ms in _taken(state))
 
 
 def counted(work: Work, item: Item, readings: Sequence[Reading]) -> dict[str, frozenset[str]]:

@@ -116,6 +116,8 @@ def _slot(segments: Iterable[Segment], shares: Iterable[Share], slot: int, cause
                 reasons.append((_E, w, 100, w, code))
             elif kind == "W":
                 old_weights[code] = w
+            elif kind == "V" and cause == "NO_DATA":
+                cause = code
             elif kind == "X":
                 return Verdict(State.UNKNOWN, None, 100, 0, (code,))
     for code, (a, b, most, least) in covered.items():

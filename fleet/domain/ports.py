@@ -12,7 +12,7 @@ from fleet.domain import installations
 from fleet.domain.facts import Port
 from fleet.domain.judge import Run, Share
 from fleet.domain.slots import VOUCH_MS
-from fleet.domain.state import ABSENT, BLIND, GOOD, LOST, Place, PortState
+from fleet.domain.state import ABSENT, BLIND, GOOD, LOST, NodeState, Place, PortState
 from fleet.domain.verdicts import State
 
 if TYPE_CHECKING:
@@ -36,6 +36,12 @@ def key_of(port: Port) -> str:
 def only_virtual(listed: Iterable[Port]) -> bool:
     """Whether no physical port is seen: then a virtual function is what the node has, and counts."""
     return all(port.is_vf for port in listed)
+
+
+def are_well(state: NodeState, listed: Iterable[Port]) -> bool:
+    """Whether every known port was well and is listed ACTIVE without a flap."""
+    active = {key_of(p) for p in listed if p.state == "ACTIVE" and not (p.counters or {}).get(FLAPS)}
+    return all(port.kind == GOOD and not port.conditions and port.key in active for port in state.ports)
 
 
 def read(work: Work, item: Item, ib: str, clock: str, stretch: Stretch) -> list[tuple[PortState, str, str]]:

@@ -68,7 +68,16 @@ def _read(work: Work, item: Item, place: Place, listed: dict[str, Gpu], nvml_ok:
 
 
 def _cause(work: Work) -> str:
-    status = work.nvml.upper()
+    return cause_of(work.nvml)
+
+
+def cause_of(nvml: str) -> str:
+    """The cause of unknown where NVML's source has this status.
+
+    >>> cause_of("ok"), cause_of("timeout")
+    ('NVML_BLIND', 'NVML_TIMEOUT')
+    """
+    status = "BLIND" if nvml == "ok" else nvml.upper()
     return f"NVML_{status}" if status in ("ABSENT", "ERROR", "TIMEOUT", "BLIND", "LOST") else "NVML_ERROR"
 
 

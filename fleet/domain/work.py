@@ -169,6 +169,10 @@ class Work:
             installations.overruled(state, item.agent, ms)
             return  # a boot that a later one has already ended
         self.nvml, ib, log = quick.sources_of(interval)
+        silent = same_boot and installations.tells_nothing(state, item, (self.nvml, ib, log))
+        if silent and (ib != "ok" or ports.are_well(state, interval.ib_ports)):
+            installations.hear(state, item, presence.cause_of(self.nvml), "" if ib == "ok" else "IB_BLIND")
+            return
         self.kmsg_ok = log == "ok"
         self.reloaded = state.reload
         stretch = self._stretch(item, state, slot, same_boot)
