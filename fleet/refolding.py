@@ -137,7 +137,7 @@ def _refold(
         found = refolded.earlier
         if found is None:
             return refolded
-        first = first if found.hour is None else min(first, found.hour)
+        first = begin if found.hour is None else found.hour  # each time earlier, so it ends
 
 
 def _fold_lost(live: NodeLive, now: datetime) -> None:

@@ -169,7 +169,7 @@ def missed(
                 continue  # folded before
             if opening is None or not _knows(opening, boot, boottime):
                 out.batches[item.sha256] = fresh[item.sha256]
-            elif first_hour > sealed_until:
+            elif opening.watermark_ms // HOUR_MS >= sealed_until:
                 out.batches[item.sha256] = fresh[item.sha256]
                 out.ahead_of[boot] = min(boottime, out.ahead_of.get(boot, boottime))
         elif boottime is not None and boottime < loader.decided.get(boot, -1):

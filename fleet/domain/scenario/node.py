@@ -91,20 +91,21 @@ class Node:
         """Re-fold the dirty hours, oldest first."""
         if everything and self.touched:
             self.dirty.add(min(a for a, _ in self.touched.values()))
-        found: Missed | None = None
         while self.dirty:
-            dirty = min(self.dirty)
-            hour, opening = opening_of(dirty, self._closings(dirty), 0, found.ahead_of if found else {})
+            first = dirty = min(self.dirty)
             last = max([*(b for _, b in self.touched.values()), *self.rows])
-            done = refold(
-                *(opening, hour, last, self.load, self.row, self.rules, self.context, None if everything else dirty),
-                *(self.touched.get, 0, found),
-            )
-            self.refolds += 1
-            found = done.earlier
-            if found is not None:
-                self.dirty.update([found.hour] if found.hour is not None else [])
-                continue
+            found: Missed | None = None
+            while True:
+                hour, opening = opening_of(first, self._closings(first), 0, found.ahead_of if found else {})
+                done = refold(
+                    *(opening, hour, last, self.load, self.row, self.rules, self.context),
+                    *(None if everything else dirty, self.touched.get, 0, found),
+                )
+                self.refolds += 1
+                found = done.earlier
+                if found is None:
+                    break
+                first = hour if found.hour is None else found.hour
             self.touched.update(done.touched)
             self.events = [e for e in self.events if not hour <= e.at_ms // HOUR_MS < done.end_hour] + done.events
             self._store(done.rows, None if done.converged else done.state)

@@ -6,8 +6,11 @@ from random import Random
 
 import pytest
 
+from fleet.domain import state
 from fleet.domain.clocks import CLOCK_KEPT_MS, CLOCKS_KEPT, NO_FIT, Fit, kept_clocks, with_clock
 from fleet.domain.receipts import ReceivedBatch
+from fleet.domain.refold import refold
+from fleet.domain.rules import load_rules
 from fleet.domain.slots import HOUR_MS
 from fleet.tests.domain import facts, troubles
 from fleet.tests.domain.harness import Node
@@ -61,6 +64,19 @@ def test_the_same_bytes_twice_in_two_hours_with_a_refold_between_change_nothing(
         node.inbox.clear()
 
 
+def test_a_refold_ends_though_a_boot_is_forgotten_that_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "with_clock", lambda others, fit: {})
+    batches, context = troubles.make(46, "reboot", "silence", "pause", "reinstall")
+    node, rng = Node(context), Random(47)
+    for chunk in pieces(batches, rng):
+        node.deliver(chunk)
+        if rng.random() < 0.25:
+            node.settle()
+            assert node.refolds < 1_000
+    node.settle()
+    assert not node.dirty
+
+
 def minute(number: int, stood_still_ms: int, sync: facts.Sync | None) -> ReceivedBatch:
     """A healthy minute of a boot that stood still for so long before it."""
     first = START + number * 60_000 + stood_still_ms
@@ -94,6 +110,23 @@ def test_a_late_batch_long_after_a_pause_is_folded_from_its_place_on() -> None:
     wanted.deliver([*batches, late])
     wanted.settle()
     assert (node.rows, node.state) == (wanted.rows, wanted.state)
+
+
+def test_a_refold_begins_no_earlier_than_what_is_not_sealed() -> None:
+    """The batch stands in an hour of which the state before already holds what came after it."""
+    node = Node()
+    node.deliver([minute(number, 0, None) for number in range(0, 60) if number != 30])
+    opening, late, hour = node.newest(), minute(30, 0, None), START // HOUR_MS
+    assert opening is not None
+    told = []
+    for sealed_until in (hour, hour + 1):
+        done = refold(
+            *(opening, hour + 5, hour + 5, lambda _: [late], node.row, load_rules()),
+            stands=lambda _: (hour + 5, hour + 5),
+            sealed_until=sealed_until,
+        )
+        told.append(done.earlier is not None and done.earlier.ahead_of)
+    assert told == [{"b1": late.batch.intervals[0].boottime}, False]
 
 
 def clock(boot: str, last_ms: int) -> Fit:
