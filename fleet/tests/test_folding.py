@@ -15,6 +15,8 @@ from django.utils import timezone
 from django_tenants.utils import tenant_context
 
 from agent import wire
+from fleet import refolding
+from fleet.domain.refold import refold
 from fleet.domain.slots import SLOT_MS
 from fleet.folding import fold_waiting
 from fleet.ingest import receive
@@ -23,7 +25,7 @@ from fleet.refolding import refold_dirty, refold_everything
 from fleet.selectors_waiting import oldest_waiting, orgs_with_work
 from fleet.services import remove_simulated
 from fleet.simulation import Plan, uploads
-from fleet.tests.bodies import packed
+from fleet.tests.bodies import interval, packed
 from fleet.waiting import retry_failed
 from orgs.keys import KeyInfo
 
@@ -162,6 +164,28 @@ def test_a_late_batch_folds_its_own_time_again_and_not_all_that_came_after(
     expected = rows()
     refold_everything(timezone.now())
     assert rows() == expected
+
+
+def test_a_late_batch_that_stands_before_the_hours_that_it_says_is_found_there(inside: Any, monkeypatch: Any) -> None:
+    """A machine's clock is hours ahead and nobody sets it; what places its samples are the receipts alone."""
+    begins: list[int] = []
+    monkeypatch.setattr(refolding, "refold", lambda *a, **more: begins.append(a[1]) or refold(*a, **more))
+    began = (FIRST_MS // HOUR_MS) * HOUR_MS - 10**7
+    bodies = []
+    for seq, real, ahead, receipt in ((1, 0, 2 * HOUR_MS, 0), (2, 2 * HOUR_MS, 2 * HOUR_MS, HOUR_MS)):
+        first = (FIRST_MS // HOUR_MS) * HOUR_MS + 60_000 + real
+        intervals = [
+            interval(ts + ahead, boottime=ts - began, mono=ts - began, clock={"status": "unsynchronised"})
+            for ts in range(first, first + 60_000, SLOT_MS)
+        ]
+        sync = {"received_at": first - 15_000 + receipt, "boottime": first - 15_000 - began}
+        bodies.append(packed(intervals=intervals, seq=seq, boot_id="b1", sync=sync)[0])
+    deliver(inside, bodies[::-1], every=1)
+    assert begins == sorted(begins, reverse=True)
+    assert len(set(begins)) > 1
+    expected, expected_states = rows(), states()
+    refold_everything(timezone.now())
+    assert (rows(), states()) == (expected, expected_states)
 
 
 def test_a_claim_of_evicted_batches_hides_nothing_that_was_delivered(inside: Any, beta: Any) -> None:
