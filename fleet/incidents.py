@@ -17,6 +17,7 @@ from fleet.domain.incidents import (
     CodeSpan,
     IncidentFacts,
     Part,
+    first_bad,
     group,
     join,
     opens,
@@ -29,7 +30,7 @@ from fleet.domain.verdicts import UNKNOWN_PROVISIONAL
 from fleet.models import Incident, Node, NodeHour
 from fleet.sql import execute
 
-NEAR = REOPEN_SLOTS + TOGETHER_SLOTS
+NEAR = 2 * REOPEN_SLOTS + TOGETHER_SLOTS  # a suspicion reaches back before the bad slot that may reopen a part
 _NEAR = "select id from fleet_incident where node_id = any(%b::bigint[]) and end_slot >= %b and withdrawn_at is null"
 
 
@@ -90,8 +91,11 @@ def _sync_node(
     settled, start = _reach(node_id, stored, begin)
     stop = max([end, *(incident.end_slot for incident in stored)])
     all_rows = _rows(node_id, hour_of_slot(start), hour_of_slot(stop - 1), rows)
-    found, boundary = _parts(all_rows, settled, start, rules)
     final = [hour for hour, row in all_rows.items() if row.final]
+    if _begins_before(all_rows.get(hour_of_slot(start)), settled, start, rules):
+        earlier = hour_of_slot(start) - 1
+        all_rows = {**_rows(node_id, earlier, earlier, rows), **all_rows}
+    found, boundary = _parts(all_rows, settled, start, rules)
     settle_at = first_slot(final[-1] + 1) if final else None
     until_then = {hour: row for hour, row in all_rows.items() if settle_at and first_slot(hour) < settle_at}
     before, _ = _parts(until_then, settled, start, rules)
@@ -139,6 +143,22 @@ def _rows(node_id: int, first_hour: int, last_hour: int, known: Mapping[int, Hou
     return dict(sorted(rows.items()))
 
 
+def _since(subject: str, settled: Mapping[str, tuple[int, Part]], start: int) -> int:
+    return settled[subject][0] if subject in settled else start
+
+
+def _begins_before(row: HourRow | None, settled: Mapping[str, tuple[int, Part]], start: int, rules: Rules) -> bool:
+    """Whether something is bad so soon in the first hour (`row`) that the hour before may have suspected it."""
+    if row is None:
+        return False
+    for subject in row.subjects():
+        bad = first_bad(row.runs(subject), rules, _since(subject, settled, start))
+        goes_on = subject in settled and settled[subject][1].end_slot == bad
+        if bad is not None and not goes_on and bad - REOPEN_SLOTS < first_slot(row.hour):
+            return True
+    return False
+
+
 def _parts(
     rows: Mapping[int, HourRow], settled: Mapping[str, tuple[int, Part]], start: int, rules: Rules
 ) -> tuple[list[Part], dict[str, int]]:
@@ -147,16 +167,15 @@ def _parts(
     boundary: dict[str, int] = {}
     for row in rows.values():
         for subject in row.subjects():
-            since = settled[subject][0] if subject in settled else start
+            since = _since(subject, settled, start)
             for run in row.runs(subject):
-                if run.end_slot <= since:
-                    continue
-                runs[subject].append(run._replace(first_slot=max(since, run.first_slot)))
-                if run.verdict != UNKNOWN_PROVISIONAL:
+                if run.end_slot > since - REOPEN_SLOTS:
+                    runs[subject].append(run)
+                if run.end_slot > since and run.verdict != UNKNOWN_PROVISIONAL:
                     boundary[subject] = run.end_slot
     found: list[Part] = []
     for subject in sorted({*runs, *settled}):
-        parts = parts_of(subject, runs[subject], rules)
+        parts = parts_of(subject, runs[subject], rules, _since(subject, settled, start))
         if subject in settled:
             earlier = settled[subject][1]
             if parts and parts[0].first_slot - earlier.end_slot <= REOPEN_SLOTS:

@@ -1,7 +1,8 @@
 """Incidents: which bad slots belong to one fault. Derived from strips alone, so they can be recomputed like them.
 
 1. A slot of a subject is *bad* when a reason of severity degraded, down or lost stands in its verdict, certain or
-   possible, and the reason is not the customer's.
+   possible, and the reason is not the customer's. It is a *suspicion* while it weighs 100 and its reasons are possible
+   only (pending, contested): that opens nothing, but belongs to the bad slots that follow within ten minutes.
 2. Bad slots of a subject at most `REOPEN_SLOTS` apart are one *part*: a fault that comes back within ten minutes
    reopens.
 3. A part that never took more than half of the hardware and lasted under a minute is a *blip* and no incident.
@@ -18,6 +19,7 @@ from fleet.domain.rules import Rules
 from fleet.domain.rules.model import SEVERITIES
 from fleet.domain.slots import SLOT_S
 from fleet.domain.strips import StripRun
+from fleet.domain.verdicts import Verdict
 
 REOPEN_SLOTS = 40  # ten minutes
 TOGETHER_SLOTS = 8  # two minutes
@@ -137,24 +139,63 @@ def opens(code: str, rules: Rules) -> bool:
     return rule is not None and rule.severity in OPENING and rule.party not in ("customer", "none")
 
 
-def parts_of(subject: str, runs: Iterable[StripRun], rules: Rules) -> list[Part]:
-    """The parts in a subject's runs (in order of time, hours joined), blips included."""
+def parts_of(subject: str, runs: Iterable[StripRun], rules: Rules, since: int = 0) -> list[Part]:
+    """The parts in a subject's runs (in order of time, hours joined), blips included.
+
+    `since`: what is bad before this slot was counted before; suspicions before it are not, as long as nothing followed.
+    """
     parts: list[Part] = []
+    suspicions: list[tuple[StripRun, list[str]]] = []
     for run in runs:
-        verdict = run.verdict
-        codes = [code for code in (*verdict.certain, *verdict.possible) if opens(code, rules)]
+        codes = _bad_codes(run.verdict, rules)
         if not codes:
             continue
-        weight = 100 if verdict.nominal is None else verdict.nominal
-        slots = run.end_slot - run.first_slot
-        span = CodeSpan(run.first_slot, run.end_slot - 1, weight)
-        lost = slots * (100 - weight)
-        found = Part(subject, run.first_slot, run.end_slot, dict.fromkeys(codes, span), slots, lost, weight)
-        if parts and found.first_slot - parts[-1].end_slot <= REOPEN_SLOTS:
-            parts[-1] = join(parts[-1], found)
-        else:
-            parts.append(found)
+        if _is_suspicion(run.verdict, codes):
+            suspicions.append((run, codes))
+            continue
+        bad = run._replace(first_slot=max(since, run.first_slot))
+        if bad.end_slot > since:
+            nearest = bad.first_slot - REOPEN_SLOTS
+            for earlier, suspected in suspicions:
+                if earlier.end_slot > nearest and run.first_slot >= since:
+                    first = max(nearest, earlier.first_slot)
+                    _add(parts, _part_of(subject, earlier._replace(first_slot=first), suspected))
+            _add(parts, _part_of(subject, bad, codes))
+        suspicions = []
     return parts
+
+
+def first_bad(runs: Iterable[StripRun], rules: Rules, since: int) -> int | None:
+    """The first slot from `since` on that is bad and no suspicion."""
+    for run in runs:
+        codes = _bad_codes(run.verdict, rules)
+        if codes and run.end_slot > since and not _is_suspicion(run.verdict, codes):
+            return max(since, run.first_slot)
+    return None
+
+
+def _bad_codes(verdict: Verdict, rules: Rules) -> list[str]:
+    return [code for code in (*verdict.certain, *verdict.possible) if opens(code, rules)]
+
+
+def _is_suspicion(verdict: Verdict, codes: Iterable[str]) -> bool:
+    return verdict.nominal == 100 and not any(code in verdict.certain for code in codes)
+
+
+def _part_of(subject: str, run: StripRun, codes: Iterable[str]) -> Part:
+    weight = 100 if run.verdict.nominal is None else run.verdict.nominal
+    slots = run.end_slot - run.first_slot
+    span = CodeSpan(run.first_slot, run.end_slot - 1, weight)
+    lost = slots * (100 - weight)
+    return Part(subject, run.first_slot, run.end_slot, dict.fromkeys(codes, span), slots, lost, weight)
+
+
+def _add(parts: list[Part], found: Part) -> None:
+    """Append it, or join it to the last one that is near enough."""
+    if parts and found.first_slot - parts[-1].end_slot <= REOPEN_SLOTS:
+        parts[-1] = join(parts[-1], found)
+    else:
+        parts.append(found)
 
 
 def join(first: Part, second: Part) -> Part:

@@ -10,9 +10,14 @@ import pytest
 from django.utils import timezone
 from django_tenants.utils import tenant_context
 
+from fleet.domain.rules import load_rules
+from fleet.domain.strips import HourRow
+from fleet.domain.verdicts import HEALTHY, State, Verdict
 from fleet.folding import fold_waiting
+from fleet.incidents import sync_incidents
 from fleet.ingest import receive
-from fleet.models import Incident, IncidentNote
+from fleet.models import Cluster, Incident, IncidentNote, Node
+from fleet.node_rows import write_hours
 from fleet.refolding import refold_everything
 from fleet.silence import close_silence
 from fleet.simulation import Plan, truth, uploads
@@ -108,3 +113,54 @@ def test_the_human_layer_survives_a_refold_and_a_fault_that_vanishes(inside: Any
     assert again.pk == incident.pk
     assert again.acknowledged_by == "ada"
     assert again.notes.count() == 1
+
+
+PENDING = Verdict(State.PENDING, 100, 100, 0, (), ("XID_79",))
+LOST = Verdict(State.OBSERVED, 0, 0, 0, ("GPU_MISSING", "XID_79"), ())
+HOUR = 480_000
+
+
+def written(at_once: int, *faults: tuple[int, int, Verdict]) -> list[tuple[Any, ...]]:
+    """(first, end, bad slots, lost, is open) of the incidents of three hours of one GPU, written so many at a time.
+
+    Slots of `faults` count from the first hour's.
+    """
+    Incident.objects.all().delete()
+    cluster, _ = Cluster.objects.get_or_create(name="main")
+    node, _ = Node.objects.get_or_create(cluster=cluster, identity="name:n1", defaults={"name": "n1"})
+    rules, rows = load_rules(), {}
+    for hour in range(HOUR, HOUR + 3):
+        row = rows[node.pk, hour] = HourRow(hour, rules.version)
+        row.final = hour < HOUR + 2
+        for subject in ("n", "g0", "g1"):
+            row.put(subject, hour * 240, hour * 240 + 240, HEALTHY)
+        for first, end, verdict in faults:
+            row.put("g0", max(HOUR * 240 + first, hour * 240), min(HOUR * 240 + end, hour * 240 + 240), verdict)
+    keys = sorted(rows)
+    for begin in range(0, 3, at_once):
+        some = {key: rows[key] for key in keys[begin : begin + at_once]}
+        write_hours(some, may_reopen=True)
+        sync_incidents(some, rules)
+    found = Incident.objects.order_by("first_slot")
+    return [
+        (one.first_slot - HOUR * 240, one.end_slot - HOUR * 240, part["bad_slots"], part["lost"], one.is_open)
+        for one in found
+        for part in one.parts
+    ]
+
+
+def test_what_is_only_pending_is_no_incident_however_long(inside: Any) -> None:
+    assert written(1, (10, 700, PENDING)) == []
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_an_incident_begins_with_what_announced_it_in_the_hour_before(inside: Any, at_once: int) -> None:
+    assert written(at_once, (236, 242, PENDING), (242, 300, LOST)) == [(236, 300, 64, 5800, False)]
+    gone = (10, 60, LOST)
+    assert written(at_once, gone, (236, 242, PENDING), (242, 300, LOST)) == [
+        (10, 60, 50, 5000, False),
+        (236, 300, 64, 5800, False),
+    ]
+    # a gap of 42 slots without a pending one in it would part them; so far reaches what announces the second
+    assert written(at_once, (10, 200, LOST), (230, 242, PENDING), (242, 290, LOST)) == [(10, 290, 250, 23800, False)]
+    assert written(at_once, (10, 470, LOST), (490, 515, PENDING), (515, 530, LOST)) == [(10, 530, 500, 47500, False)]

@@ -111,3 +111,34 @@ def test_a_cause_leads_whatever_follows_from_it_in_the_same_slot() -> None:
 def test_two_faults_at_once_with_nothing_in_common_are_two() -> None:
     parts = parts_of("g0", runs((20, DOWN)), RULES) + parts_of("g1", runs((20, SLOW)), RULES)
     assert len(group(parts)) == 2
+
+
+def test_a_suspicion_opens_nothing_and_belongs_to_what_it_comes_true_in() -> None:
+    pending = Verdict(State.PENDING, 100, 100, 0, (), ("XID_109",))
+    contested = Verdict(State.CONTESTED, 100, 100, 0, (), ("XID_79",))
+    hung = Verdict(State.OBSERVED, 0, 0, 0, ("XID_109",), ())
+    assert group(parts_of("g0", runs((30, pending), (90, GOOD), (240, contested)), RULES)) == []
+    (part,) = parts_of("g0", runs((5, GOOD), (3, pending), (20, hung), (10, pending)), RULES)
+    assert (part.first_slot, part.end_slot, part.bad_slots, part.lost) == (1005, 1028, 23, 2000)
+    (part,) = parts_of("g0", runs((100, contested), (20, DOWN)), RULES)
+    assert part.first_slot == 1100 - REOPEN_SLOTS  # what lasted longer was no sign of this fault
+    early, late = parts_of("g0", runs((5, hung), (81, GOOD), (5, hung)), RULES)
+    assert (early.end_slot, late.first_slot) == (1005, 1086)
+    assert len(parts_of("g0", runs((5, hung), (40, GOOD), (20, pending), (5, hung)), RULES)) == 1
+
+
+def test_what_is_certain_or_unknown_is_told_even_where_it_lowers_nothing() -> None:
+    """A fault at a weight of 100, for the contract to count; a GPU of which an Xid told before NVML went blind."""
+    told = Verdict(State.OBSERVED, 100, 100, 100, ("XID_109",), ())
+    assert len(group(parts_of("n", runs((40, told)), RULES))) == 1
+    blind = Verdict(State.UNKNOWN, None, 100, 0, ("NVML_BLIND",), ("XID_95",))
+    assert len(group(parts_of("g0", runs((40, blind)), RULES))) == 1
+
+
+def test_counted_from_a_slot_on_a_part_keeps_the_suspicion_before_it() -> None:
+    pending = Verdict(State.PENDING, 100, 100, 0, (), ("XID_79",))
+    found = runs((10, DOWN), (50, GOOD), (4, pending), (20, DOWN))
+    whole = parts_of("g0", found, RULES)[-1]
+    assert parts_of("g0", found, RULES, since=whole.first_slot + 4) == [whole]
+    (rest,) = parts_of("g0", found, RULES, since=whole.first_slot + 10)
+    assert (rest.first_slot, rest.bad_slots) == (whole.first_slot + 10, 14)
