@@ -36,6 +36,7 @@ from fleet import evidence
 from fleet.bodies import decompress
 from fleet.domain.rules import load_rules
 from fleet.domain.slots import HOUR_MS, SLOT_MS, SLOTS_PER_HOUR
+from fleet.domain.state import FORMAT as FOLD
 from fleet.models import NodeHour
 from fleet.packs import Row
 from orgs.models import Org
@@ -73,6 +74,7 @@ def make_pack(claim: Claim, org: Org, now: datetime | None = None, with_pdf: boo
             "claim": claim.label,
             "org": org.slug,
             "is_simulated": report.result["is_simulated"],
+            "fold": FOLD,
             "files": {name: hashlib.sha256(body).hexdigest() for name, body in files.items()},
         }
     )

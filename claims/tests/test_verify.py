@@ -208,6 +208,15 @@ def test_batches_without_a_signature_or_an_enrolled_key_are_told_and_not_called_
     assert (finding.verdict, finding.detail) == (NOT_PROVEN, "the pack names no keys of agents")
 
 
+def test_a_fold_of_another_release_is_not_proven_and_not_called_false(made: Made) -> None:
+    manifest = json.loads(made.files["manifest.json"])
+    other = {**made.files, "manifest.json": canonical_json({**manifest, "fold": manifest["fold"] + 1})}
+    (finding,) = check_pack(other, only=("fold",))
+    assert finding.verdict == NOT_PROVEN
+    assert f"of format {manifest['fold'] + 1}" in finding.detail
+    assert verdict(other, "signature") == FAIL  # it can't be said afterwards
+
+
 def test_states_of_another_release_are_not_proven_and_not_called_false(made: Made) -> None:
     name = next(one for one in made.files if one.startswith("states/"))
     raw = made.files[name]

@@ -10,7 +10,7 @@ from claims.domain.periods import ms_of
 from claims.verify.documents import read
 from claims.verify.embedded import embedded_files
 from claims.verify.finding import NOT_PROVEN, PASS, Files, Wrong
-from claims.verify.folding import other_state_format
+from claims.verify.folding import other_fold
 from claims.verify.recompute import result_of
 from claims.verify.tables import INCIDENTS, SLOTS, incident_lines, is_sheet, slot_lines
 from claims.verify.work import Work
@@ -98,8 +98,8 @@ def windows_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
 
 def fold_check(files: Files, known_key: str, work: Work) -> tuple[str, str]:
     slots = 0
-    if other := other_state_format(files):
-        return NOT_PROVEN, f"the pack's states are of format {other}: fold them with the verifier of its own release"
+    if other := other_fold(files):
+        return NOT_PROVEN, f"the pack is of a fold of format {other}: fold it with the verifier of its own release"
     for found in work.folded():
         if found.wrong:
             raise Wrong(found.wrong)

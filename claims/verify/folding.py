@@ -165,8 +165,14 @@ def fold_enclosed(files: Files, window: Mapping[str, Any], dated: Dated) -> dict
     return fold_window(_opening(files, window), window["first_hour"], window["last_hour"], batches, dated, hours)
 
 
-def other_state_format(files: Files) -> int | None:
-    """The format of the pack's states where it is a whole number and another one than this release folds from."""
+def other_fold(files: Files) -> int | None:
+    """The format of the states of the fold that the pack is of, where that is another one than this release folds with.
+
+    Its manifest says it, and where it is older than that the states from which its folding starts.
+    """
+    said = read(files, "manifest.json").get("fold", FORMAT)
+    if isinstance(said, int) and said != FORMAT:
+        return said
     for name in sorted(one for one in files if one.startswith("states/")):
         raw = files[name]
         try:
