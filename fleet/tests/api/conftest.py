@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -36,8 +37,12 @@ def at(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+@functools.cache
 def start_ms() -> int:
-    """The slot's centre at the whole hour from which minutes are counted; all of them lie in the past."""
+    """The slot's centre at the whole hour from which minutes are counted; all of them lie in the past.
+
+    Once in a run: what is asked for and what was uploaded must count from the same hour when the clock moves on.
+    """
     return (int(time.time() * 1000) - MINUTES * MINUTE_MS) // HOUR_MS * HOUR_MS + SLOT_MS // 2
 
 
