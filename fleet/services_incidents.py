@@ -81,6 +81,9 @@ def set_ticket(pk: int, changes: dict[str, Any], actor: Actor) -> bool:
         changed = {name: value for name, value in changes.items() if before[name] != value}
         if not changed:
             return False
+        reported, acknowledged = (changes.get(at, getattr(incident, at)) for at in ("reported_at", "provider_ack_at"))
+        if reported and acknowledged and acknowledged < reported:
+            raise IncidentInvalid("provider_ack_at", "The provider can't acknowledge before it was reported.")
         Incident.objects.filter(pk=pk).update(**changed)
         old = {name: _plain(before[name]) for name in changed}
         _record("incident.ticket_set", pk, actor, before=old, after={n: _plain(v) for n, v in changed.items()})

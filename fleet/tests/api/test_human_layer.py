@@ -196,6 +196,12 @@ def test_a_bad_value_is_refused_by_name_and_changes_nothing(alpha: Any, ada: Any
         ("patch", "", {"ticket_number": 7}, "ticket_number"),
         ("patch", "", {"reported_at": "yesterday"}, "reported_at"),
         ("patch", "", {"provider_ack_at": 5}, "provider_ack_at"),
+        (
+            "patch",
+            "",
+            {"reported_at": "2026-11-30T12:00:01Z", "provider_ack_at": "2026-11-30T12:00:00Z"},
+            "provider_ack_at",
+        ),
         ("patch", "", ["ticket_number"], "body"),
         ("post", "/notes", {"text": "  "}, "text"),
         ("post", "/notes", {"text": "x" * 4001}, "text"),
