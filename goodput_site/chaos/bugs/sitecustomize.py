@@ -164,8 +164,8 @@ def gives_up(outbox):
     """An agent never tries a batch again that failed once."""
     real = outbox.Outbox.lease
 
-    def lease(self, live_after_ms, skip=None):
-        batch = real(self, live_after_ms, skip)
+    def lease(self, live_after_ms, skip=None, live_only=False):
+        batch = real(self, live_after_ms, skip, live_only)
         if batch is not None and batch.attempts:
             self._leased.discard(batch.id)
             return None
