@@ -69,7 +69,7 @@ def test_whoever_may_see_one_cluster_sees_its_days_only(alpha: Any, client_of: A
     with tenant_context(alpha):
         Cluster.objects.update(name="not-for-cleo")
     happen(alpha)
-    fill(alpha, cluster="open-to-cleo", nodes=1, minutes=3)
+    fill(alpha, cluster="open-to-cleo", nodes=1, minutes=30)  # a slot less at the turn of an hour is under 1 %
     cleo = User.objects.create_user("cleo@alpha.example")
     Membership.objects.create(user=cleo, org=alpha, role=Membership.Role.VIEWER, clusters=["open-to-cleo"])
     page = client_of(cleo).get("/o/alpha/?part=days").content.decode()

@@ -329,7 +329,7 @@ def test_a_blind_driver_is_not_said_to_miss_the_gpu_and_repeated_lines_are_one(
 
 
 def test_a_slot_before_the_first_sample_says_so(alpha: Any, ada: Any, client_of: Any) -> None:
-    first = (int(timezone.now().timestamp() * 1000) // HOUR_MS) * HOUR_MS - 30 * 60_000 + SLOT_MS // 2
+    first = (int(timezone.now().timestamp() * 1000) // HOUR_MS) * HOUR_MS - 150 * 60_000 + SLOT_MS // 2
     store(alpha, intervals=[interval(first + k * SLOT_MS) for k in range(4)])
     at = at_slot(first // SLOT_MS - 20)
     words = text_of(client_of(ada).get(f"/o/alpha/nodes/{only_node(alpha, 'n1')}/gpus/0/?at={at}"))
