@@ -10,15 +10,16 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 
 from django.db import connection, transaction
 from django.db.models import F
 
 from fleet.bodies import compress, load_row
-from fleet.dated import NodeDated, dated_for, hour_at
+from fleet.dated import dated_for, hour_at
 from fleet.day_sums import forget_days
 from fleet.decode import decode_trusted
-from fleet.domain.refold import Missed, Refolded, opening_of, refold
+from fleet.domain.refold import refold_from
 from fleet.domain.state import NodeState, OtherFormat
 from fleet.domain.strips import HourRow
 from fleet.domain.summary import current
@@ -94,7 +95,17 @@ def refold_node(node_id: int, now: datetime) -> bool:
     dated = dated_for([node_id])(node_id)
     rules = dated.rules(hour_at(now))
     batches = NodeBatches(node_id)
-    refolded = _refold(batches, first, last, dated, live.dirty_through, sealed)
+    refolded = refold_from(
+        first,
+        last,
+        partial(closings, node_id),
+        batches.load,
+        StoredRows(node_id).load,
+        dated,
+        through_hour=live.dirty_through,
+        stands=batches.stands,
+        sealed_until=sealed,
+    )
     written = {(node_id, hour): row for hour, row in refolded.rows.items()}
     write_hours(written, may_reopen=True)
     remove_hours(node_id, refolded.gone)
@@ -112,32 +123,6 @@ def refold_node(node_id: int, now: datetime) -> bool:
     live.save()
     execute("delete from fleet_dirtyspan where node_id = %b", [node_id])
     return True
-
-
-def _refold(
-    batches: NodeBatches, first: int, last: int, dated: NodeDated, through: int | None, sealed: int
-) -> Refolded:
-    """Fold from the hour `first` on, or from an earlier one where something turns out to stand before it."""
-    node_id = batches.node_id
-    found: Missed | None = None
-    while True:
-        begin, opening = opening_of(first, closings(node_id, first), sealed, found.ahead_of if found else {})
-        refolded = refold(
-            opening,
-            begin,
-            last,
-            batches.load,
-            StoredRows(node_id).load,
-            dated,
-            through_hour=through,
-            stands=batches.stands,
-            sealed_until=sealed,
-            before=found,
-        )
-        found = refolded.earlier
-        if found is None:
-            return refolded
-        first = begin if found.hour is None else found.hour  # each time earlier, so it ends
 
 
 def _fold_lost(live: NodeLive, now: datetime) -> None:

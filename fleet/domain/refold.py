@@ -6,13 +6,13 @@ were found so far, and each that turns out to stand elsewhere lets the re-fold b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fleet.domain.context import EMPTY, Context, Dated, dated_of
 from fleet.domain.input_digest import asked as asked_of
 from fleet.domain.input_digest import digest_with, seed
-from fleet.domain.lookahead import Lookahead, Missed, is_late, missed, opening_of
+from fleet.domain.lookahead import NOTHING, Lookahead, Missed, is_late, missed, opening_of
 from fleet.domain.node_hours import Book, reopen, rows_needed, take_hour
 from fleet.domain.placement import Placed
 from fleet.domain.receipts import ReceivedBatch
@@ -22,7 +22,7 @@ from fleet.domain.state import NodeState
 from fleet.domain.strips import HourRow
 from fleet.domain.work import ConditionEvent, Work
 
-__all__ = ["Missed", "Refolded", "opening_of", "refold"]
+__all__ = ["Refolded", "refold", "refold_from"]
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class Refolded:
     """What a re-fold changed; `[first_hour, end_hour)` was folded again, `rows` holds only rows whose bytes differ.
 
     `gone`: hours of which nothing is said any more, because what stood there stands elsewhere now: their rows go.
-    `earlier`: nothing was changed, the fold must begin earlier (`opening_of` says where).
+    `earlier`: nothing was changed, the fold must begin earlier (`refold_from` does).
     """
 
     state: NodeState | None
@@ -45,6 +45,35 @@ class Refolded:
     earlier: Missed | None = None
 
 
+def refold_from(
+    first_hour: int,
+    last_hour: int,
+    closings: Callable[[int], Iterable[tuple[int, NodeState]]],
+    load_batches: Callable[[int], Iterable[ReceivedBatch]],
+    load_row: Callable[[int], HourRow | None],
+    rules: Rules | Dated,
+    context: Context = EMPTY,
+    through_hour: int | None = None,
+    stands: Callable[[bytes], tuple[int, int] | None] = lambda sha256: None,
+    sealed_until: int = 0,
+) -> Refolded:
+    """`refold` from the hour `first_hour` on, or from an earlier one where something turns out to stand before it.
+
+    `closings(hour)`: hour and closing state of the rows before `hour` that have one, newest first.
+    """
+    found = Missed()
+    while True:
+        begin, opening = opening_of(first_hour, closings(first_hour), sealed_until, found.ahead_of)
+        done = refold(
+            *(opening, begin, last_hour, load_batches, load_row, rules, context),
+            *(through_hour, stands, sealed_until, found.batches),
+        )
+        if done.earlier is None:
+            return done
+        found = done.earlier
+        first_hour = begin if found.hour is None else found.hour  # each time earlier, so it ends
+
+
 def refold(
     opening: NodeState | None,
     first_hour: int,
@@ -56,7 +85,7 @@ def refold(
     through_hour: int | None = None,
     stands: Callable[[bytes], tuple[int, int] | None] = lambda sha256: None,
     sealed_until: int = 0,
-    before: Missed | None = None,
+    extra: Mapping[bytes, ReceivedBatch] = NOTHING,
 ) -> Refolded:
     """Fold the hours from `first_hour` again, until a closing state is the stored one again or `last_hour` is done.
 
@@ -68,10 +97,10 @@ def refold(
     `state` is the newest.
 
     `stands(sha256)`: the hours in which a batch was folded so far or which it made dirty, None = not known, then it is
-    taken to stand where it was looked for. Hours before `sealed_until` are not folded again. `before`: what the
-    re-fold found that said to begin here (`earlier`).
+    taken to stand where it was looked for. Hours before `sealed_until` are not folded again. `extra`: batches that
+    stand elsewhere than where they are looked for, by an earlier re-fold (`Refolded.earlier`).
     """
-    extra = dict(before.batches) if before is not None else {}
+    extra = dict(extra)
     while True:
         loader = Lookahead(load_batches, load_row, extra)
         done = _refold(

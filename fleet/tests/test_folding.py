@@ -15,7 +15,6 @@ from django.utils import timezone
 from django_tenants.utils import tenant_context
 
 from agent import wire
-from fleet import refolding
 from fleet.domain.refold import refold
 from fleet.domain.slots import SLOT_MS
 from fleet.folding import fold_waiting
@@ -169,7 +168,7 @@ def test_a_late_batch_folds_its_own_time_again_and_not_all_that_came_after(
 def test_a_late_batch_that_stands_before_the_hours_that_it_says_is_found_there(inside: Any, monkeypatch: Any) -> None:
     """A machine's clock is hours ahead and nobody sets it; what places its samples are the receipts alone."""
     begins: list[int] = []
-    monkeypatch.setattr(refolding, "refold", lambda *a, **more: begins.append(a[1]) or refold(*a, **more))
+    monkeypatch.setattr("fleet.domain.refold.refold", lambda *a, **more: begins.append(a[1]) or refold(*a, **more))
     began = (FIRST_MS // HOUR_MS) * HOUR_MS - 10**7
     bodies = []
     for seq, real, ahead, receipt in ((1, 0, 2 * HOUR_MS, 0), (2, 2 * HOUR_MS, 2 * HOUR_MS, HOUR_MS)):

@@ -141,7 +141,7 @@ def test_a_refold_that_fails_is_tried_three_times_and_shown(inside: Any, monkeyp
         raise ZeroDivisionError("poison")
 
     with monkeypatch.context() as patched:
-        patched.setattr("fleet.refolding.refold", poisonous)
+        patched.setattr("fleet.refolding.refold_from", poisonous)
         for _ in range(5):
             refold_dirty(timezone.now())
     assert len(tries) == 3

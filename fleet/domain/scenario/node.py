@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from fleet.domain.context import EMPTY, Context, Dated, dated_of
 from fleet.domain.fold import silence
 from fleet.domain.node_hours import ConditionEvent, ReceivedBatch, advance, rows_needed
-from fleet.domain.refold import Missed, opening_of, refold
+from fleet.domain.refold import refold_from
 from fleet.domain.rules import Rules, load_rules
 from fleet.domain.runs import Emission
 from fleet.domain.slots import HOUR_MS, SLOT_MS, first_slot, hour_of_slot
@@ -27,7 +27,6 @@ class Node:
         self.touched: dict[bytes, tuple[int, int]] = {}
         self.dirty: set[int] = set()
         self.events: list[ConditionEvent] = []
-        self.refolds = 0
         self._cache: dict[int, tuple[bytes, dict[str, list[Verdict]]]] = {}
 
     def deliver(self, batches: Iterable[ReceivedBatch]) -> None:
@@ -92,22 +91,15 @@ class Node:
         if everything and self.touched:
             self.dirty.add(min(a for a, _ in self.touched.values()))
         while self.dirty:
-            first = dirty = min(self.dirty)
+            dirty = min(self.dirty)
             last = max([*(b for _, b in self.touched.values()), *self.rows])
-            found: Missed | None = None
-            while True:
-                hour, opening = opening_of(first, self._closings(first), 0, found.ahead_of if found else {})
-                done = refold(
-                    *(opening, hour, last, self.load, self.row, self.rules, self.context),
-                    *(None if everything else dirty, self.touched.get, 0, found),
-                )
-                self.refolds += 1
-                found = done.earlier
-                if found is None:
-                    break
-                first = hour if found.hour is None else found.hour
+            done = refold_from(
+                *(dirty, last, self._closings, self.load, self.row, self.rules, self.context),
+                *(None if everything else dirty, self.touched.get),
+            )
             self.touched.update(done.touched)
-            self.events = [e for e in self.events if not hour <= e.at_ms // HOUR_MS < done.end_hour] + done.events
+            hours = range(done.first_hour, done.end_hour)
+            self.events = [e for e in self.events if e.at_ms // HOUR_MS not in hours] + done.events
             self._store(done.rows, None if done.converged else done.state)
             for gone in done.gone:
                 del self.rows[gone]
