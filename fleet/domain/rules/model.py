@@ -35,11 +35,11 @@ class Reason:
 
     `weight`: 0..100 while it holds. `needs`: any of these corroborates it (empty = none needed); `xid:N` names an
     event. `ends`: evidence that ends it, `ends_without_action` the same on drivers without NVML's recovery action
-    (empty = as `ends`). `own_slot`: the reason that marks the event's own slot. `persistence_samples`: how many bad
-    samples in a row it takes. `symptom_of`: opens no incident while one of these is open. `supersedes`: these are
-    dropped where both hold. `owner`: who must own the driver or fabric for it to be infrastructure's. `sxids`: the
-    codes of NVSwitch events that it covers, `sxid_names` what each is called. `line`: the word of a kernel line that
-    it takes.
+    (empty = `ends` or work, see `ended_by`). `own_slot`: the reason that marks the event's own slot.
+    `persistence_samples`: how many bad samples in a row it takes. `symptom_of`: opens no incident while one of these is
+    open. `supersedes`: these are dropped where both hold. `owner`: the driver or fabric that the provider must own for
+    it to be infrastructure's. `sxids`: the codes of NVSwitch events that it covers, `sxid_names` what each is called.
+    `line`: the word of a kernel line that it takes.
     """
 
     code: str
@@ -76,6 +76,11 @@ class Reason:
     def lowers(self) -> bool:
         """Whether it can lower a weight: never a customer's or nobody's reason (fold.md 14)."""
         return self.weight < 100 and self.party in ("infrastructure", "ambiguous")
+
+    @property
+    def is_shown_by_samples(self) -> bool:
+        """Whether the fold counts the samples in a row that show it: a GPU's readings, a port's state."""
+        return self.lasts in ("sample", "share") or (self.subject == "port" and self.lasts == "condition")
 
     def ended_by(self, has_action: bool) -> tuple[str, ...]:
         """The evidence that ends it, on a driver with NVML's recovery action or without.
@@ -261,8 +266,8 @@ def reason_from(file: str, entry: Mapping[str, Any], lines: Mapping[str, int]) -
         raise fail("sources", "is missing")
     if reason.lasts == "condition" and not reason.ends:
         raise fail("ends", "a condition must say what ends it")
-    if reason.persistence_samples > 1 and reason.subject == "gpu" and reason.lasts not in ("sample", "share"):
-        raise fail("persistence_samples", "counts samples that show it; this one is told by an event")
+    if reason.persistence_samples > 1 and not reason.is_shown_by_samples:
+        raise fail("persistence_samples", "counts samples that show it; this one is told by an event or a witness")
     if "owner" in reason.needs and not reason.owner:
         raise fail("owner", f"must say of what: {' or '.join(OWNERS)}")
     if reason.party == "ambiguous" and reason.weight < 100 and not reason.needs:

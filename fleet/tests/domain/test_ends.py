@@ -111,9 +111,12 @@ def test_a_rule_that_says_nothing_of_old_drivers_is_ended_there_by_work() -> Non
 
 def test_samples_in_a_row_can_be_asked_only_of_what_samples_show() -> None:
     """Else an amendment would promise what nothing does."""
-    with pytest.raises(RulesError, match="persistence_samples: counts samples that show it"):
-        amend(RULES, [amendment("XID_95", {"persistence_samples": 4}, "four in a row", 0)])
-    assert amend(RULES, [amendment("PCIE_WIDTH", {"persistence_samples": 4}, "four in a row", 0)]) is not RULES
+    four = {"persistence_samples": 4}
+    for code in ("XID_95", "NODE_LOST", "IB_PORT_FLAP"):
+        with pytest.raises(RulesError, match="persistence_samples: counts samples that show it"):
+            amend(RULES, [amendment(code, four, "four in a row", 0)])
+    for code in ("PCIE_WIDTH", "IB_PORT_DOWN"):
+        assert amend(RULES, [amendment(code, four, "four in a row", 0)]).reasons[code].persistence_samples == 4
 
 
 def test_a_node_that_its_org_calls_its_own_takes_nothing_when_it_dies() -> None:
