@@ -9,6 +9,7 @@ from typing import Any
 
 from fleet.bodies import load_row
 from fleet.domain.explain import Explained, explain
+from fleet.domain.incidents import BURST_MS
 from fleet.domain.rules import load_rules
 from fleet.domain.slots import SLOT_MS, SLOTS_PER_HOUR, first_slot, hour_of_slot
 from fleet.domain.strips import HourRow
@@ -38,7 +39,6 @@ READINGS = (  # key, label, unit, divisor
     ("nvlink_inactive", "NVLinks inactive", "", 1),
     ("recovery_action", "recovery action", "", 1),
 )
-BURST_MS = 180_000  # silence that ends a burst (docs/fold.md)
 SHORT = {"nvml": "NVML", "ib": "ports", "kmsg": "kernel log", "pci": "PCI"}
 
 

@@ -25,6 +25,7 @@ REOPEN_SLOTS = 40  # ten minutes
 TOGETHER_SLOTS = 8  # two minutes
 BLIP_SLOTS = 4  # one minute
 BLIP_WEIGHT = 50  # a slot at or below this weight is never a blip
+BURST_MS = 180_000  # a silence that ends a burst of one own-slot reason (docs/fold.md)
 NODE_LOST = "NODE_LOST"
 WISH = "RECOVERY_"  # reasons that are NVML's recovery action and nothing else
 OPENING = frozenset({"degraded", "down", "lost"})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from fleet.domain.incidents import group, parts_of
+from fleet.domain.incidents import BURST_MS, group, parts_of
 from fleet.domain.rules import Rules, load_rules
 from fleet.domain.scenario.checking import Json
 from fleet.domain.scenario.language import Told
@@ -15,7 +15,6 @@ from fleet.domain.slots import SLOT_MS
 from fleet.domain.strips import StripRun
 from fleet.domain.verdicts import Verdict
 
-BURST_MS = 180_000  # silence of three minutes ends a burst
 #: One expectation: [from, to, state, nominal, lower, upper, certain, possible], slots from the scenario's first on.
 Row = list[Any]
 
