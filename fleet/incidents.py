@@ -46,9 +46,8 @@ def sync_incidents(written: Mapping[tuple[int, int], HourRow], rules: Rules) -> 
         return 0
     earliest = first_slot(min(hour for _, hour in written))
     near: dict[int, list[Incident]] = defaultdict(list)
-    ids = [
-        pk for (pk,) in execute(_NEAR, [sorted(hours), earliest - NEAR])
-    ]  # mostly none, and the ORM costs twice that
+    # mostly none, and the ORM takes twice as long to say so
+    ids = [pk for (pk,) in execute(_NEAR, [sorted(hours), earliest - NEAR])]
     for incident in Incident.objects.filter(pk__in=ids) if ids else ():
         near[incident.node_id].append(incident)
     looked = 0

@@ -126,9 +126,10 @@ def _place_boot(batches: list[ReceivedBatch], fit: Fit, placed: Placed) -> None:
     pauses, jumps, decided = decide(pieces, fit)
     for piece in pieces:
         fit = _place_piece(piece, fit, pauses, jumps, placed)
-    placed.undecided = placed.undecided or (bool(jumps) and jumps[-1][2] is None)
     placed.dirty += decided
-    placed.decided[fit[0]] = max((jump[2] for jump in jumps if jump[2] is not None), default=-1)
+    if jumps:
+        placed.undecided = placed.undecided or jumps[-1][2] is None
+        placed.decided[fit[0]] = max((jump[2] for jump in jumps if jump[2] is not None), default=-1)
 
 
 def _absurd(received: ReceivedBatch, placed: Placed) -> bool:
