@@ -17,13 +17,8 @@ from fleet.domain.scenario import outcome
 
 DATA = Path(__file__).parent / "data"
 SCENARIOS = json.loads((DATA / "fold-scenarios.json").read_text())
-MORE = json.loads((DATA / "more-scenarios.json").read_text())
-MORE += json.loads((DATA / "switch-scenarios.json").read_text())
-MORE += json.loads((DATA / "edge-scenarios.json").read_text())
-MORE += json.loads((DATA / "combined-scenarios.json").read_text())
-MORE += json.loads((DATA / "trap-scenarios.json").read_text())
-MORE += json.loads((DATA / "boundary-scenarios.json").read_text())
-MORE += json.loads((DATA / "limit-scenarios.json").read_text())
+OURS = ("more", "switch", "edge", "combined", "trap", "boundary", "limit")
+MORE = [scenario for name in OURS for scenario in json.loads((DATA / f"{name}-scenarios.json").read_text())]
 
 #: Expectations that a later ruling replaces: (scenario, subject) -> expected.
 DECIDED: dict[tuple[str, str], list[list[Any]]] = {
@@ -55,21 +50,8 @@ def test_scenario(scenario: dict[str, Any]) -> None:
 
 #: Of each way in which the fold counts samples one: under power, listed again, in error, persistent, flaps.
 COUNTING = (
-    "25",
-    "wk01",
-    "wk06",
-    "wc16",
-    "wc17",
-    "wq21",
-    "m15",
-    "m17",
-    "m43",
-    "m44",
-    "e09",
-    "e11",
-    "wo07",
-    "wo18",
-    "x601",
+    *("25", "wk01", "wk06", "wc16", "wc17", "wq21", "m15", "m17", "m43", "m44"),
+    *("e09", "e11", "wo07", "wo18", "x601"),
 )
 
 
@@ -86,8 +68,6 @@ def test_a_second_installation_that_says_the_same_changes_nothing(name: str) -> 
 
 #: Of each way in which a blind sample could end or corroborate something one: contested, persistent, errors, ports.
 BLINDED = ("25", "wk05", "wq21", "m15", "e09", "e11", "wc01", "27", "x601", "x1103", "x1103b")
-
-
 #: Those of them and others whose slots the blind installation may open as well.
 BLIND_FIRST = ("09", "25", "27", "53", "wk05", "m15", "m30", "e11", "wv03", "x601", "x1103")
 
