@@ -99,6 +99,7 @@ class Sender:
     def step(self) -> Optional[float]:
         """Tries one batch. Seconds to wait before the next try: 0 after progress, None when nothing waits."""
         now = self._clock.now()
+        self._only_backlog_waits = False
         self._record_marked(now.ts)
         if self._marked:
             return retry_delay(self._failures + 3, self._rng)
@@ -107,11 +108,10 @@ class Sender:
             if wait is not None:
                 return wait
         held_s = self._backlog_at - time.monotonic()
-        self._only_backlog_waits = held_s > 0
         leased = self._store.lease(now.ts - LIVE_MS, live_only=held_s > 0)
         if leased is None:
+            self._only_backlog_waits = held_s > 0
             return held_s if held_s > 0 else None
-        self._only_backlog_waits = False
         outbox, batch = leased
         is_backlog = batch.made_at < now.ts - LIVE_MS
         failpoints.reach("before_send")
