@@ -20,7 +20,7 @@ from fleet.alerts.models import Channel, Recipient
 from fleet.summary import services
 from fleet.summary.export import run_export
 from goodput_site.celery import app
-from goodput_site.tests.test_isolation_matrix import MINE, PLANTED, THEIRS, plant
+from goodput_site.tests.isolation_table import MINE, PLANTED, THEIRS, plant
 from orgs.models import Org
 from orgs.services import set_org_status
 
