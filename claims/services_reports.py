@@ -18,6 +18,7 @@ from claims.inputs import canonical_json, gather, period_for, version_for, waiti
 from claims.models import Claim, ClaimEvent, Contract, Report, ms_at
 from claims.services import Actor
 from claims.unamended import unamended
+from fleet.sql import execute
 
 #: How long after a month's end late batches may still come before it can be issued.
 GRACE = timedelta(hours=24)
@@ -84,8 +85,9 @@ def issue_report(
     if left := waiting(period.end_ms):
         raise ReportError(f"{left} received batches are not in the strips yet. Try again shortly.", "facts_waiting")
     with transaction.atomic():
-        # All of them: what a contract of the same group asks for counts here (`_with_group`).
-        list(Contract.objects.select_for_update().order_by("pk").values_list("pk", flat=True))
+        # One after the other in the org: what a contract of the same group asks for counts here (`_with_group`).
+        execute("select pg_advisory_xact_lock(hashtext(current_schema() || '.issue'))", [])
+        Contract.objects.select_for_update().get(pk=contract.pk)
         before = _last_issued(contract, month)
         if before is not None and not reason.strip():
             raise ReportError(f"{month} is issued already. A restatement says why.", "reason_needed", "reason")
