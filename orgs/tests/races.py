@@ -68,9 +68,15 @@ def finally_set(event: threading.Event) -> Iterator[None]:
 
 
 def someone_waits() -> bool:
-    """Whether a statement waits for another's lock; true to the moment, within a transaction as well."""
+    """Whether a statement in this database waits for another's lock; true to the moment, within a transaction as well.
+
+    A wait for a row's lock names no database, the waiting process's other locks do.
+    """
     with connection.cursor() as cursor:
-        cursor.execute("select exists (select 1 from pg_locks where not granted)")
+        cursor.execute(
+            "select exists (select 1 from pg_locks waits join pg_locks its using (pid) where not waits.granted"
+            " and its.database = (select oid from pg_database where datname = current_database()))"
+        )
         return bool(cursor.fetchone()[0])
 
 
