@@ -69,7 +69,7 @@ def _clean_process(request: pytest.FixtureRequest) -> Iterator[None]:
     connection.set_schema_to_public()  # type: ignore[attr-defined]
     if flushes or Org.objects.filter(slug__in=ORGS).count() < len(rows):  # this test truncates, or one before it did
         Org.objects.bulk_create([Org(**row) for row in rows], ignore_conflicts=True)
-        _empty_schemas([row["schema_name"] for row in rows])
+        empty_schemas([row["schema_name"] for row in rows])
     yield
     connection.set_schema_to_public()  # type: ignore[attr-defined]
     keys.cache.clear()
@@ -82,7 +82,7 @@ SEEDED = [
 ]
 
 
-def _empty_schemas(schemas: list[str]) -> None:
+def empty_schemas(schemas: list[str]) -> None:
     """Remove the rows that an earlier transactional test committed in the orgs' schemas, whatever table they are in."""
     from django.db import connection
 

@@ -14,6 +14,7 @@ from django.db import ProgrammingError, connection
 from django.test import Client
 from django_tenants.utils import schema_context, tenant_context
 
+from conftest import SEEDED, empty_schemas
 from fleet.models import Cluster
 from fleet.sql import execute
 from orgs import migrating, schemas
@@ -71,6 +72,19 @@ def test_a_schema_by_recipe_is_the_one_that_the_migrations_make() -> None:
     assert before["rows of fleet_ruleadoption"]
     assert "⟦" not in str(after)
     assert "now()" in str(SchemaRecipe.objects.get().statements)  # instants are those of the making
+
+
+def test_an_org_of_the_tests_that_is_emptied_is_like_new() -> None:
+    org = create_org("emptied")
+    new = described(org)
+    assert {what for what, rows in new.items() if rows and what.startswith("rows of ")} == {
+        f"rows of {table}" for table in SEEDED
+    }
+    with tenant_context(org):
+        Cluster.objects.create(name="c1")
+    assert described(org) != new
+    empty_schemas([org.schema_name])
+    assert described(org) == new
 
 
 def test_a_recipe_is_of_its_migrations_only() -> None:
