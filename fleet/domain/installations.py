@@ -116,7 +116,8 @@ def hear(state: NodeState, item: Item, cause: str, ports_cause: str) -> None:
     node.segments = [s for s in node.segments if s[0] != name]
     node.segments += [("", "V", slot, slot + 1, 100), (name, "S", slot, slot + MARK_SLOTS, 100)]
     state.agents[item.agent] = item.ms
-    state.watermark, state.fit = item.key, item.fit
+    state.watermark = item.key
+    state.learn(item.fit, item.ms)
 
 
 def _taken(state: NodeState) -> list[tuple[str, int]]:

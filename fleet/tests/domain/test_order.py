@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -136,6 +137,19 @@ def test_a_refold_begins_no_earlier_than_what_is_not_sealed() -> None:
         )
         told.append(done.earlier is not None and done.earlier.ahead_of)
     assert told == [{"b1": late.batch.intervals[0].boottime}, False]
+
+
+def test_a_blind_installation_that_names_no_boot_leaves_the_clock_of_the_nodes_boot_known() -> None:
+    node, well, after = Node(), minute(0, 0, None), minute(1, 0, None)
+    seen: Any = after.batch
+    blind = tuple(replace(one, gpus=(), sources=dict.fromkeys(facts.OK, "timeout")) for one in seen.intervals)
+    node.deliver([well])
+    node.deliver(
+        [facts.received(replace(seen, intervals=blind, agent_id="a2", boot_id=None), after.received_at_ms)],
+    )
+    known = node.newest()
+    assert known is not None
+    assert (known.fit_of("b1") or NO_FIT)[7] == well.batch.intervals[-1].boottime
 
 
 def clock(boot: str, last_ms: int) -> Fit:
