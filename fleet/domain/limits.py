@@ -1,7 +1,7 @@
 """Limits that somebody set below what a board is delivered with: told beside a verdict, never part of one.
 
-Who set them, the renter or the provider, no sample says: the party is ambiguous, and they lower nothing (review of the
-weights). Pure functions.
+Who set them, the renter or the provider (application clocks: perhaps the maker), no sample says: the party is
+ambiguous, and they lower nothing (review of the weights). Pure functions.
 """
 
 from __future__ import annotations
