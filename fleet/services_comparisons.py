@@ -1,7 +1,9 @@
 """Whole comparisons of rules in the background: asked for, worked off in slices, stopped. No verdict is written.
 
 A slice compares node after node for some seconds, so that a worker is soon free for the fold again, and then sends the
-next. What a dead worker left is taken up again by the job of each minute.
+next. What a dead worker left is taken up again by the job of each minute. A message says where its slice begins: of
+two that say the same one begins a slice and the other nothing, so the slices that wait for a worker never grow in
+number.
 """
 
 from __future__ import annotations
@@ -83,56 +85,61 @@ def stop_comparison(pk: int, actor: Actor) -> bool:
     return done
 
 
-def waiting_comparison(now: datetime) -> int | None:
-    """The comparison that no worker is at; None where there is none."""
+def waiting_comparison(now: datetime) -> tuple[int, int] | None:
+    """(the comparison that no worker is at, the node after which it stands); None where there is none."""
     idle = Q(beat_at=None, requested_at__lt=now - timedelta(minutes=1)) | Q(beat_at__lt=now - BEAT)
-    found: int | None = RuleComparison.objects.filter(idle, is_active=True).values_list("pk", flat=True).first()
+    found: tuple[int, int] | None = (
+        RuleComparison.objects.filter(idle, is_active=True).values_list("pk", "last_node_id").first()
+    )
     return found
 
 
-def work_on_comparison(pk: int, budget_s: float = SLICE_SECONDS) -> bool:
-    """Compare node after node for so long; whether there is more to do. Nothing while another worker is at it."""
+def work_on_comparison(pk: int, after: int, budget_s: float = SLICE_SECONDS) -> int | None:
+    """Compare the nodes behind `after`, one after the other, for so long; the last of them if there is more to do.
+
+    Nothing while another worker is at it, or where it stands elsewhere by now.
+    """
     now = timezone.now()
-    mine = RuleComparison.objects.filter(Q(beat_at=None) | Q(beat_at__lt=now - BEAT), pk=pk, is_active=True)
+    idle = Q(beat_at=None) | Q(beat_at__lt=now - BEAT)
+    mine = RuleComparison.objects.filter(idle, pk=pk, is_active=True, last_node_id=after)
     if not mine.update(beat_at=now, state=RuleComparison.State.RUNNING, attempts=F("attempts") + 1):
-        return False
+        return None
     row = RuleComparison.objects.get(pk=pk)
     if row.attempts > MOST_ATTEMPTS:
         _end(pk, RuleComparison.State.FAILED, f"It failed {MOST_ATTEMPTS} times after node {row.last_node_id}.")
-        return False
+        return None
     ends = time.monotonic() + budget_s
     while True:
         began = time.monotonic()
         node = _nodes().filter(pk__gt=row.last_node_id).first()
         if node is None:
             _end(pk, RuleComparison.State.DONE, "")
-            return False
+            return None
         if row.spent_s > MOST_SECONDS:
             _end(pk, RuleComparison.State.STOPPED, f"It had worked for {MOST_SECONDS / 3600:.0f} hours.")
-            return False
+            return None
         try:
             found = compare(_proposal(row), row.until_hour, [node])
         except RulesError as error:
             _end(pk, RuleComparison.State.FAILED, str(error)[:500])
-            return False
+            return None
         if not _keep(row, node, found, time.monotonic() - began):
-            return False  # somebody stopped it
+            return None  # somebody stopped it, or it was taken for dead and another worker was ahead
         if time.monotonic() > ends:
             RuleComparison.objects.filter(pk=pk, is_active=True).update(beat_at=None)
-            return True
+            return row.last_node_id
 
 
 def _keep(row: RuleComparison, node: Node, found: Comparison, spent_s: float) -> bool:
-    """Note what came of a node, and how far it is; False where the comparison was stopped meanwhile."""
+    """Note what came of a node, and how far it is; False where the comparison was stopped or went on meanwhile."""
+    here = RuleComparison.objects.filter(pk=row.pk, is_active=True, last_node_id=row.last_node_id)
     row.last_node_id = node.pk
     row.spent_s += spent_s
-    told = {one["code"]: one for one in (*row.rules, *(rule_change(change) for change in found.changes))}
-    row.rules = [told[code] for code in sorted(told)]
     with transaction.atomic():
-        done = RuleComparison.objects.filter(pk=row.pk, is_active=True).update(
+        done = here.update(
             last_node_id=row.last_node_id,
             spent_s=row.spent_s,
-            rules=row.rules,
+            rules=[rule_change(change) for change in found.changes],
             nodes_done=F("nodes_done") + 1,
             hours_folded=F("hours_folded") + found.hours_folded,
             attempts=0,

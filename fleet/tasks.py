@@ -92,19 +92,19 @@ def close_silence_of_org(org: Org) -> int:
     """
     left = waiting_comparison(timezone.now())
     if left is not None:
-        compare_rules_of_org.apply_async(args=[org.pk, left], expires=60)
+        compare_rules_of_org.apply_async(args=[org.pk, *left], expires=60)
     watch_silence(timezone.now())
     watch_agents(timezone.now())
     return silence.close_silence(timezone.now())
 
 
 @org_task(name="fleet.tasks.compare_rules_of_org")
-def compare_rules_of_org(org: Org, comparison_id: int) -> bool:
-    """A slice of a comparison of rules; sends the next while there is more. Whether there is."""
-    more = work_on_comparison(comparison_id)
-    if more:
-        compare_rules_of_org.apply_async(args=[org.pk, comparison_id])
-    return more
+def compare_rules_of_org(org: Org, comparison_id: int, after: int) -> bool:
+    """The slice behind the node `after` of a comparison of rules; sends the next while there is more. Whether."""
+    last = work_on_comparison(comparison_id, after)
+    if last is not None:
+        compare_rules_of_org.apply_async(args=[org.pk, comparison_id, last])
+    return last is not None
 
 
 @shared_task(name="fleet.tasks.probe")  # type: ignore[untyped-decorator]

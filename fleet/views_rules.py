@@ -171,7 +171,7 @@ def _rules_page(
 def _compare(request: HttpRequest, row: RuleComparison) -> HttpResponse:
     """Have a worker begin, and show how far it is. Without a broker the job of the next minute begins it."""
     try:
-        compare_rules_of_org.apply_async(args=[access_of(request).org.pk, row.pk], retry=False)
+        compare_rules_of_org.apply_async(args=[access_of(request).org.pk, row.pk, row.last_node_id], retry=False)
     except OperationalError:
         messages.info(request, "It begins within a minute or two.")
     return redirect("rules_comparison", org_slug=access_of(request).org.slug, comparison_id=row.pk)

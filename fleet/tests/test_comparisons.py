@@ -68,7 +68,7 @@ def test_a_person_asks_sees_how_far_it_is_and_what_comes_out(hot: Any, owner: An
         before = list(NodeHour.objects.order_by("pk").values_list("node_id", "hour", "body"))
     page = asked(owner)["Location"]
     (args,) = sent
-    assert args == [hot.pk, int(page.rstrip("/").rpartition("/")[2])]
+    assert args == [hot.pk, int(page.rstrip("/").rpartition("/")[2]), 0]
     words = text_of(owner.get(page))
     assert "waiting : 0 of 2 nodes" in words
     assert "Stop it" in words
@@ -102,20 +102,57 @@ def test_it_goes_on_slice_by_slice_and_where_a_dead_worker_left_it(hot: Any, own
     asked(owner)
     (args,) = sent
     with tenant_context(hot):
-        assert services.work_on_comparison(args[1], budget_s=0)  # one node, and there is more
+        last = services.work_on_comparison(*args[1:], budget_s=0)  # one node, and there is more
         row = RuleComparison.objects.get()
-        assert (row.nodes_done, row.state, row.beat_at) == (1, "running", None)
+        assert (row.nodes_done, row.state, row.beat_at, row.last_node_id) == (1, "running", None, last)
+        args = [*args[:2], last]
         RuleComparison.objects.update(beat_at=timezone.now())  # a worker is at it
-        assert not services.work_on_comparison(args[1], budget_s=0)
+        assert services.work_on_comparison(*args[1:], budget_s=0) is None
         assert services.waiting_comparison(timezone.now()) is None
         RuleComparison.objects.update(beat_at=timezone.now() - timedelta(minutes=6))  # it died
     close_silence_of_org(hot.pk)  # the job of each minute
-    assert sent == [args, args]
+    assert sent[1:] == [args]
     with tenant_context(hot):
-        assert services.work_on_comparison(args[1], budget_s=0)
-        assert not services.work_on_comparison(args[1], budget_s=0)
+        last = services.work_on_comparison(*args[1:], budget_s=0)
+        assert last
+        assert services.work_on_comparison(args[1], last, budget_s=0) is None
         row.refresh_from_db()
         assert (row.nodes_done, row.state, row.nodes.count()) == (2, "done", 1)
+
+
+def test_the_job_of_each_minute_adds_no_slice_to_those_that_wait(hot: Any, owner: Any, sent: list[Any]) -> None:
+    """With one worker nobody is at it whenever that job runs, and the fold waits for each slice before it."""
+    asked(owner)
+    with tenant_context(hot):
+        RuleComparison.objects.update(requested_at=timezone.now() - timedelta(minutes=2))
+    close_silence_of_org(hot.pk)
+    first, again = sent
+    assert first == again
+    with tenant_context(hot):
+        assert services.work_on_comparison(*first[1:], budget_s=0)
+        assert services.work_on_comparison(*again[1:], budget_s=0) is None
+        assert RuleComparison.objects.get().nodes_done == 1
+
+
+def test_a_worker_that_was_taken_for_dead_changes_nothing_any_more(
+    hot: Any, owner: Any, sent: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked(owner)
+    (args,) = sent
+    real = services.compare
+
+    def slow(*asked_of: Any) -> Any:
+        monkeypatch.setattr(services, "compare", real)
+        RuleComparison.objects.update(beat_at=timezone.now() - timedelta(minutes=6))
+        assert services.work_on_comparison(*args[1:]) is None  # another one does all of it meanwhile
+        RuleComparison.objects.update(is_active=True)  # not yet told to be at its end
+        return real(*asked_of)
+
+    monkeypatch.setattr(services, "compare", slow)
+    with tenant_context(hot):
+        assert services.work_on_comparison(*args[1:]) is None
+        row = RuleComparison.objects.get()
+        assert (row.nodes_done, row.nodes.count()) == (2, 1)
 
 
 def test_one_at_a_time_until_its_end_or_somebody_stops_it(hot: Any, owner: Any, sent: list[Any]) -> None:
@@ -137,15 +174,15 @@ def test_one_at_a_time_until_its_end_or_somebody_stops_it(hot: Any, owner: Any, 
 
 def test_it_is_bounded_and_gives_up_what_fails_again_and_again(hot: Any, owner: Any, sent: list[Any]) -> None:
     asked(owner)
-    pk = sent[0][1]
+    pk, after = sent[0][1:]
     with tenant_context(hot):
         RuleComparison.objects.update(spent_s=services.MOST_SECONDS + 1)
-        assert not services.work_on_comparison(pk)
+        assert not services.work_on_comparison(pk, after)
         assert RuleComparison.objects.get().why == "It had worked for 2 hours."
         actor = Actor("ada", hot)
         row = services.ask_for_comparison(actor, code="HW_THERMAL", changes={"weight": 90})
         RuleComparison.objects.filter(pk=row.pk).update(attempts=services.MOST_ATTEMPTS)
-        assert not services.work_on_comparison(row.pk)
+        assert not services.work_on_comparison(row.pk, 0)
         row.refresh_from_db()
         assert (row.state, row.is_active) == ("failed", None)
         for _ in range(services.KEPT + 2):

@@ -33,7 +33,7 @@ OF_AN_ORG: dict[str, tuple[Any, ...]] = {
     "fleet.tasks.close_silence_of_org": (),
     "fleet.tasks.probe_org": (),
     "fleet.tasks.seal_org": (),
-    "fleet.tasks.compare_rules_of_org": (PLANTED,),
+    "fleet.tasks.compare_rules_of_org": (PLANTED, 0),
     "fleet.summary.tasks.summarise_org": (),
     "fleet.alerts.tasks.tell_org": (),
     "fleet.alerts.tasks.tell_channel": (CHANNEL,),

@@ -90,8 +90,9 @@ with tenant_context(org):
 
     actor = Actor("owner@local.example", org)
     compared = ask_for_comparison(actor, code="GPU_MISSING", changes={"weight": 50})
-    while work_on_comparison(compared.pk):
-        pass
+    last: int | None = 0
+    while last is not None:
+        last = work_on_comparison(compared.pk, last)
     ids |= {"comparison": compared.pk}
     more = {"least_severity": "info", "hold_seconds": 0}
     hook, _ = create_channel({"kind": "webhook", "name": "our hook", "url": "http://127.0.0.1:1/x", **more}, actor)
