@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from fleet.models import RuleComparison
-from fleet.selectors_comparisons import get_comparison, stream_nodes
+from fleet.selectors_comparisons import find_comparison, get_comparison_page, stream_nodes
 from fleet.services_comparisons import stop_comparison
 from fleet.views import finish, is_part
 from fleet.views_settings import access_of, actor_of
@@ -23,10 +23,8 @@ EVERY_SECONDS = 3
 @require_safe
 def comparison(request: HttpRequest, comparison_id: int) -> HttpResponse:
     """One comparison; for its own refresh only the part that lives."""
-    page = get_comparison(comparison_id)
-    if page is None:
-        raise Http404("There is no such comparison; the newest ten are kept.")
-    context = {"section": "rules", "page": page, "row": page.row, "every": EVERY_SECONDS}
+    row = _found(comparison_id)
+    context = {"section": "rules", "page": get_comparison_page(row), "row": row, "every": EVERY_SECONDS}
     name = "_comparison" if is_part(request) else "comparison"
     return finish(render(request, f"fleet/settings/{name}.html", context))
 
@@ -34,13 +32,18 @@ def comparison(request: HttpRequest, comparison_id: int) -> HttpResponse:
 @require_safe
 def comparison_json(request: HttpRequest, comparison_id: int) -> HttpResponse:
     """The whole of it, as `refold --compare --json` prints it, every node that differs."""
-    page = get_comparison(comparison_id)
-    if page is None:
-        raise Http404("There is no such comparison; the newest ten are kept.")
-    response = HttpResponse("".join(_pieces(page.row)), content_type="application/json")
-    response["Content-Disposition"] = f'attachment; filename="goodput-comparison-{page.row.pk}.json"'
+    row = _found(comparison_id)
+    response = HttpResponse("".join(_pieces(row)), content_type="application/json")
+    response["Content-Disposition"] = f'attachment; filename="goodput-comparison-{row.pk}.json"'
     response["Cache-Control"] = "private, no-store"
     return response
+
+
+def _found(comparison_id: int) -> RuleComparison:
+    row = find_comparison(comparison_id)
+    if row is None:
+        raise Http404("There is no such comparison; the newest ten are kept.")
+    return row
 
 
 def _pieces(row: RuleComparison) -> Iterator[str]:
@@ -65,8 +68,7 @@ def _pieces(row: RuleComparison) -> Iterator[str]:
 def stop(request: HttpRequest, comparison_id: int) -> HttpResponse:
     """End it before its end."""
     actor = actor_of(request)
-    if get_comparison(comparison_id) is None:
-        raise Http404("There is no such comparison.")
+    _found(comparison_id)
     if stop_comparison(comparison_id, actor):
         messages.success(request, "It is stopped. What it had found stays.")
     else:

@@ -191,6 +191,25 @@ def test_it_is_bounded_and_gives_up_what_fails_again_and_again(hot: Any, owner: 
         assert RuleComparison.objects.count() == services.KEPT
 
 
+def test_the_page_shows_the_first_of_many_hours(hot: Any, owner: Any, sent: list[Any]) -> None:
+    page = asked(owner)["Location"]
+    compare_rules_of_org(*sent[0])
+    with tenant_context(hot):
+        node = RuleComparison.objects.get().nodes.get()
+        (hour,) = node.body["hours"]
+        node.body["hours"] = [{**hour, "seconds": 10_000 + at} for at in range(60)]
+        node.body["incidents"] *= 25
+        node.incidents = 25
+        node.save()
+    words = text_of(owner.get(page))
+    assert "10047 s" in words
+    assert "10048 s" not in words
+    assert "The first 48 of 60; the JSON has them all." in words
+    assert words.count("changes: Hardware thermal slowdown") == 20
+    assert "The first 20 of 25." in words
+    assert b"10059" in owner.get(page.rstrip("/") + ".json").content
+
+
 def test_what_no_rule_may_say_and_an_empty_history_are_refused(alpha: Any, hot: Any, beta: Any) -> None:
     with tenant_context(hot):
         for values in (
