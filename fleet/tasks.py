@@ -36,6 +36,7 @@ BACKFILL_SECONDS = 20.0  # of deriving past reviews in one go
 SEAL_SECONDS = 60.0  # of packing in one go, so that a worker is soon free for the fold again
 FEW_ORGS = 20  # that are folded as soon as anything waits
 GATHER_SECONDS = 4.0  # that batches of an org wait for others where many orgs have work
+FOLD_TURN_SECONDS = 2  # from one slice of a comparison to the next: a sweep comes each second
 HINT_SECONDS = 10  # a message that waited longer is dropped: the next sweep sends another
 
 
@@ -100,10 +101,13 @@ def close_silence_of_org(org: Org) -> int:
 
 @org_task(name="fleet.tasks.compare_rules_of_org")
 def compare_rules_of_org(org: Org, comparison_id: int, after: int) -> bool:
-    """The slice behind the node `after` of a comparison of rules; sends the next while there is more. Whether."""
+    """The slice behind the node `after` of a comparison of rules; sends the next while there is more. Whether.
+
+    The fold has its turn before the next: with one worker, what waits behind a whole slice is too old to be run.
+    """
     last = work_on_comparison(comparison_id, after)
     if last is not None:
-        compare_rules_of_org.apply_async(args=[org.pk, comparison_id, last])
+        compare_rules_of_org.apply_async(args=[org.pk, comparison_id, last], countdown=FOLD_TURN_SECONDS)
     return last is not None
 
 

@@ -11,6 +11,7 @@ from django.utils import timezone
 from django_tenants.utils import tenant_context
 
 from fleet import services_comparisons as services
+from fleet import tasks
 from fleet.domain.rules import LATEST
 from fleet.models import NodeHour, RuleComparison
 from fleet.services_dated import DatedInvalid
@@ -132,6 +133,19 @@ def test_the_job_of_each_minute_adds_no_slice_to_those_that_wait(hot: Any, owner
         assert services.work_on_comparison(*first[1:], budget_s=0)
         assert services.work_on_comparison(*again[1:], budget_s=0) is None
         assert RuleComparison.objects.get().nodes_done == 1
+
+
+def test_the_fold_has_its_turn_between_two_slices(hot: Any, owner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is sent to a single worker behind a whole slice is too old when its turn comes."""
+    assert services.SLICE_SECONDS >= tasks.HINT_SECONDS
+    sent: list[tuple[Any, Any]] = []
+    monkeypatch.setattr(tasks, "work_on_comparison", lambda pk, after: services.work_on_comparison(pk, after, 0))
+    monkeypatch.setattr(compare_rules_of_org, "apply_async", lambda args, **more: sent.append((args, more)))
+    asked(owner)
+    assert compare_rules_of_org(*sent[0][0]) is True
+    (args, more) = sent[1]
+    assert args[2] > 0
+    assert more["countdown"] > 1, "a sweep comes each second"
 
 
 def test_a_worker_that_was_taken_for_dead_changes_nothing_any_more(
