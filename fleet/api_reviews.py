@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers as s
 from rest_framework.exceptions import NotFound
@@ -19,9 +18,8 @@ from fleet.api_nodes import NONE_SUCH
 from fleet.domain.slots import SLOT_MS
 from fleet.fleet_json import when
 from fleet.models import ReviewLook
-from fleet.selectors_api import get_node
 from fleet.selectors_live import to_ms
-from fleet.selectors_reviews import ReviewFilter, ReviewLine, find_look, page_of_reviews
+from fleet.selectors_reviews import ReviewFilter, ReviewLine, find_look, page_of_reviews, sees_nodes
 from fleet.services_reviews import About, LookInvalid, look_at, look_over, take_back_look
 
 PARAMS = ("since", "until", "code", "node_id", "cluster", "looked_at", "cursor", "page_size")
@@ -134,7 +132,7 @@ class Looks(WritingView):
         """Say that somebody looked at a review. The first mark stays, and again changes nothing. Audited."""
         ask.allow(request.query_params, ())
         actor, about, note = self.actor(request), *_about(body_of(request))
-        if get_node(timezone.now(), about.node_id, self.cluster) is None:
+        if not sees_nodes({about.node_id}, self.cluster):
             raise NotFound(NONE_SUCH)
         try:
             look_at([about], note, actor)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 
 from fleet.domain.slots import SLOT_MS, SLOT_S, hour_of_slot, slot_of
-from fleet.models import Review, ReviewLook
+from fleet.models import Node, Review, ReviewLook
 from fleet.selectors import visible_clusters
 from fleet.selectors_live import reason_of, title_of, to_ms
 
@@ -157,6 +157,11 @@ def page_of_reviews(
         return _lines(page), None
     last = page[size - 1]
     return _lines(page[:size]), (last.first_slot, last.pk)
+
+
+def sees_nodes(ids: Collection[int], within: str | Collection[str] | None) -> bool:
+    """Whether all of these are nodes of clusters that the asker may see (as `visible_clusters` takes them)."""
+    return Node.objects.filter(pk__in=ids, cluster__in=visible_clusters(within)).count() == len(ids)
 
 
 def find_look(pk: int, within: str | Collection[str] | None) -> ReviewLook | None:

@@ -16,7 +16,7 @@ from fleet.fleet_json import when
 from fleet.selectors import visible_clusters
 from fleet.selectors_live import to_ms
 from fleet.selectors_node import find_node
-from fleet.selectors_reviews import ReviewFilter, ReviewLine, find_look, joined, page_of_reviews
+from fleet.selectors_reviews import ReviewFilter, ReviewLine, find_look, joined, page_of_reviews, sees_nodes
 from fleet.services_reviews import LookInvalid, look_at, read_about, take_back_look
 from fleet.views_incidents import actor_of, may_write
 from orgs.middleware import honours_clusters
@@ -101,7 +101,7 @@ def _plain(line: ReviewLine) -> dict[str, Any]:
 @honours_clusters
 @require_safe
 def reviews_csv(request: HttpRequest) -> HttpResponse:
-    """What the list's filters name, all pages."""
+    """What the list's filters name, all pages: the newest rows up to the limit."""
     return csv_response("goodput-reviews.csv", COLUMNS, [list(line.values()) for line in _lines(request)])
 
 
@@ -122,7 +122,7 @@ def look(request: HttpRequest) -> HttpResponse:
     actor, access = actor_of(request), request.access  # type: ignore[attr-defined]
     try:
         wanted = [read_about(key) for key in request.POST.getlist("review")]
-        if any(find_node(pk, access.clusters) is None for pk in {about.node_id for about in wanted}):
+        if not sees_nodes({about.node_id for about in wanted}, access.clusters):
             raise Http404("There is no such node, or it is not yours to see.")
         made = look_at(wanted, request.POST.get("note", ""), actor)
     except LookInvalid as error:
