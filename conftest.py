@@ -178,6 +178,19 @@ def client_of() -> Callable[[Any], Any]:
 
 
 @pytest.fixture
+def member(alpha: Any, client_of: Any, lan: Any) -> Callable[[str], Any]:
+    """A function: a test client of a new member of alpha with this role."""
+    from orgs.services import create_user, set_role
+
+    def of(role: str) -> Any:
+        user = create_user(f"{role}@alpha.example", actor="test")
+        set_role(user, alpha, role, actor="test")
+        return client_of(user)
+
+    return of
+
+
+@pytest.fixture
 def key_of() -> Callable[..., str]:
     """A function: a fresh token of an org with these scopes."""
     from orgs.services import issue_key

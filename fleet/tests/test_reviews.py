@@ -105,18 +105,6 @@ def test_what_of_a_merged_or_removed_node_asked_is_not_listed(alpha: Any, key_of
 # Looking: who, when and a note, kept by what the review is about
 
 
-@pytest.fixture
-def member(alpha: Any, client_of: Any, lan: Any) -> Any:
-    """A function: a client of a member of alpha with this role."""
-
-    def of(role: str) -> Any:
-        user = create_user(f"{role}@alpha.example", actor="test")
-        set_role(user, alpha, role, actor="test")
-        return client_of(user)
-
-    return of
-
-
 def stretch_row(hour: int, first: int, end: int) -> HourRow:
     """An hour whose slots `[first, end)` of GPU 1 hold the unknown Xid."""
     row = HourRow(hour, load_rules().version)

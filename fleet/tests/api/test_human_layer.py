@@ -11,22 +11,9 @@ from django_tenants.utils import tenant_context
 from fleet.models import Incident
 from fleet.tests.api.conftest import LOST_FROM, LOST_TO, at, get, start_ms
 from orgs.models import AuditEntry, Membership
-from orgs.services import create_user, set_role
 
 pytestmark = pytest.mark.django_db
 DERIVED = ("code", "party", "weight", "first_slot", "end_slot", "is_open", "lost_gpu_seconds", "parts", "scope")
-
-
-@pytest.fixture
-def member(filled: Any, client_of: Any, lan: Any) -> Any:
-    """A function: a client of a member of alpha with this role."""
-
-    def of(role: str) -> Any:
-        user = create_user(f"{role}@alpha.example", actor="test")
-        set_role(user, filled, role, actor="test")
-        return client_of(user)
-
-    return of
 
 
 def derived(org: Any) -> Any:
