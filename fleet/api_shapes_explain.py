@@ -7,7 +7,7 @@ from typing import Any
 from fleet.api_dated_json import amendment
 from fleet.api_shapes import event, explained, incident, precise, slot_at, slot_run, stamp
 from fleet.selectors_api_explain import Explanation
-from fleet.selectors_api_facts import Fact, odd_ports
+from fleet.selectors_api_facts import Fact, gpu_in, odd_ports
 
 
 def explanation(found: Explanation) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def explanation(found: Explanation) -> dict[str, Any]:
 def sample(fact: Fact, uuid: str, bus_id: str) -> dict[str, Any]:
     """A sample of one GPU as received: what the agent read, key by key as the wire names it."""
     interval = fact.interval
-    found = next((g for g in interval.gpus if (g.uuid == uuid if uuid else g.pci_bus_id == bus_id)), None)
+    found = gpu_in(interval, uuid, bus_id)
     values = {} if found is None else {n: getattr(found, n) for n in found.__struct_fields__}
     return {
         "at": precise(fact.ms),

@@ -1,6 +1,6 @@
 """What a proposed rule would have made of the last day, within a few seconds, for the page that proposes it.
 
-Nothing is written. The whole history is compared by `manage.py refold --compare`, which may take hours.
+Nothing is written. The whole history is compared in the background (`fleet.services_comparisons`).
 """
 
 from __future__ import annotations

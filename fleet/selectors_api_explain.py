@@ -11,7 +11,7 @@ from fleet.domain.rules import Reason, Rules
 from fleet.domain.slots import SLOT_MS
 from fleet.models import Amendment, Incident, NodeLive
 from fleet.selectors_api import GpuLine, Span, get_gpu
-from fleet.selectors_api_facts import Fact, list_facts
+from fleet.selectors_api_facts import Fact, gpu_in, list_facts
 from fleet.selectors_api_time import SlotRun, slot_runs
 from fleet.selectors_rules import find_rules
 
@@ -87,8 +87,7 @@ def get_explanation(now: datetime, node_id: int, place: int, slot: int, scope: s
 
 def _limits(samples: list[Fact], uuid: str, bus_id: str, rules: Rules) -> tuple[tuple[Reason, str], ...]:
     """(reason, what was read) of each limit below its default in the last of these samples."""
-    gpus = samples[-1].interval.gpus if samples else ()
-    found = next((gpu for gpu in gpus if (gpu.uuid == uuid if uuid else gpu.pci_bus_id == bus_id)), None)
+    found = gpu_in(samples[-1].interval, uuid, bus_id) if samples else None
     told = lowered(found, rules) if found is not None else ()
     return tuple((reason, one.words) for one in told if (reason := rules.of(one.code)) is not None)
 

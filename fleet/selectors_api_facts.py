@@ -45,6 +45,11 @@ class Fact:
         return self.ms, self.sha256.hex(), self.position, self.sub
 
 
+def gpu_in(interval: Any, uuid: str, bus_id: str) -> Any:
+    """A GPU as a sample lists it, by its place on the bus where no UUID is known; None where it does not."""
+    return next((gpu for gpu in interval.gpus if (gpu.uuid == uuid if uuid else gpu.pci_bus_id == bus_id)), None)
+
+
 def odd_ports(interval: Any) -> list[dict[str, Any]]:
     """Of a sample, the ports that are not plainly up: name, state, phys_state, how often its link went down since the
     sample before."""

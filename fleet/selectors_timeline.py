@@ -234,9 +234,8 @@ def _cells(row: HourRow | None, subject: str, hour: int, slot: int, now_ms: int)
         runs = [(run.first_slot, run.end_slot, run.verdict) for run in row.runs(subject)]
     cells = []
     for at, (first, end, verdict) in enumerate(runs):
-        is_early = (
-            verdict == UNKNOWN_PROVISIONAL and at < len(runs) - 1
-        )  # what follows is closed: nothing was heard yet
+        # what follows is closed: nothing was heard yet
+        is_early = verdict == UNKNOWN_PROVISIONAL and at < len(runs) - 1
         is_open = is_early or (verdict == UNKNOWN_PROVISIONAL and end * SLOT_MS > now_ms - 180_000)
         word = "none" if is_open else state_word(str(verdict.state), verdict.nominal)
         cells.append(

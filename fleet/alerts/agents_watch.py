@@ -59,7 +59,8 @@ def _tell(key: str, cluster: Cluster, doubled: dict[str, timedelta], thread: Thr
     before = told.get("doubled", len(known))
     # what was told stays told while both are heard; what is new must have been heard together for a while
     nodes = sorted(name for name, together in doubled.items() if name in known or together >= LEAST_TOGETHER)
-    if len(nodes) <= before if before > len(known) else known.issuperset(nodes):
+    is_more = len(nodes) > before if before > len(known) else not known.issuperset(nodes)
+    if not is_more:
         return False
     names = ", ".join(nodes[:NAMES_TOLD]) + (f" and {len(nodes) - NAMES_TOLD} more" if len(nodes) > NAMES_TOLD else "")
     are = "node is" if len(nodes) == 1 else "nodes are"
